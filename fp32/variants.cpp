@@ -42,7 +42,9 @@ Refusal no_bias_epilogue(const Run& run, const VariantChoice&) {
 Refusal no_fused_rows(const Run& run, const VariantChoice&) {
   return gpt2::ops::why_not<float>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
 }
-Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
+Refusal no_flash(const Run& run, const VariantChoice&) {
+  return why_not_flash(matmul_rate_from_name(run.options.matmul), run.options.model.head_size());
+}
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<float>(Classifier::one_read, Vp, Vp % 4 == 0, run.shared_bytes_per_block);
@@ -57,6 +59,7 @@ constexpr std::string_view kOneRank = "a step of one rank has no communication";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
 constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
 constexpr std::string_view kLinears = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down";
+constexpr std::string_view kLinearsBackward = "backward/qkv backward/attproj backward/mlp_up backward/mlp_down backward/lm_head";
 
 // Launch counts hold from T = 193 on, where the scores are cut into four blocks.
 constexpr std::array kRows{
@@ -97,6 +100,25 @@ constexpr std::array kRows{
         .help = "a kernel of its own adds the bias of qkv, attproj, mlp_up and mlp_down",
         .launches = {{{.where = kLinears, .must = "add_bias_kernel"}}}},
 
+    Row{.slot = "linear_backward",
+        .name = "transposed",
+        .is = variant_value<&VariantChoice::linear_backward, LinearBackward::transposed>(),
+        .help = "with --matmul tf32 a kernel turns operands that do not lie along the sum, which TF32 tensor cores cannot read",
+        .launches = {{{.where = kLinearsBackward, .must = "transpose_kernel"}}}},
+    Row{.slot = "linear_backward",
+        .name = "as_stored",
+        .is = variant_value<&VariantChoice::linear_backward, LinearBackward::as_stored>(),
+        .help = "cuBLASLt reads operands as they lie; with --matmul fp32 both are this",
+        .launches = {{{.where = kLinearsBackward, .never = "transpose_kernel", .at_least = 1}}}},
+
+    Row{.slot = "attention_forward",
+        .name = "flash",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
+        .help = "one kernel that never writes scores to memory; its products are at the rate of --matmul",
+        .refused = "heads of more than 128 channels, with --matmul tf32 of more than 64",
+        .refuses = no_flash,
+        .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel"}}},
+        .formerly = "fused"},
     Row{.slot = "attention_forward",
         .name = "unfused_causal_blocks",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused_causal_blocks>(),
@@ -107,15 +129,16 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
         .help = "scores as whole matrix products",
         .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "flash_forward_kernel", .at_most = 10}}}},
-    Row{.slot = "attention_forward",
-        .name = "flash",
-        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
-        .help = "one kernel that never writes scores to memory, in fp32 arithmetic whatever --matmul says",
-        .refused = "heads of more than 128 channels",
-        .refuses = no_flash,
-        .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel"}}},
-        .formerly = "fused"},
 
+    Row{.slot = "attention_backward",
+        .name = "flash",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
+        .help = "two kernels, for keys with values and for queries, that make the scores again; products as in attention_forward",
+        .refused = "heads of more than 128 channels, with --matmul tf32 of more than 64",
+        .refuses = no_flash,
+        .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
+                      {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}},
+        .formerly = "fused"},
     Row{.slot = "attention_backward",
         .name = "unfused_causal_blocks",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused_causal_blocks>(),
@@ -128,15 +151,6 @@ constexpr std::array kRows{
         .help = "as attention_forward",
         .launches =
             {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward", .at_most = 18}}}},
-    Row{.slot = "attention_backward",
-        .name = "flash",
-        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
-        .help = "two kernels, for keys with values and for queries, that make the scores again",
-        .refused = "heads of more than 128 channels",
-        .refuses = no_flash,
-        .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
-                      {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}},
-        .formerly = "fused"},
 
     Row{.slot = "classifier",
         .name = "two_pass",

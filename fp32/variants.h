@@ -22,13 +22,15 @@ using gpt2::ops::LayernormForward;
 using gpt2::ops::ZeroGrad;
 
 enum class LinearForward { bias_epilogue, bias_kernel };
-enum class AttentionForward { unfused_causal_blocks, unfused, flash };
-enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
+enum class LinearBackward { transposed, as_stored };
+enum class AttentionForward { flash, unfused_causal_blocks, unfused };
+enum class AttentionBackward { flash, unfused_causal_blocks, unfused };
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};
   LayernormBackward layernorm_backward{};
   LinearForward linear_forward{};
+  LinearBackward linear_backward{};
   AttentionForward attention_forward{};
   AttentionBackward attention_backward{};
   Classifier classifier{};

@@ -118,6 +118,7 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
       c.launch = [&t = t_, s, adds, bias = z.bias](OpContext& x, const std::string& v, Pointers p, void* scratch) {
         t.linear_backward(x, v, p[0], f(p[1]), bias ? f(p[5]) : nullptr, p[2], p[3], p[4], s, adds, scratch);
       };
+      if (has_slot("linear_backward")) c.baseline = "as_stored";
       if (has_slot("bias_gradient")) {
         c.slot = "bias_gradient";
         c.baseline = "column_sums";
@@ -325,8 +326,8 @@ void OpCases::attention() {
     const auto attention_case = [&](const char* op, double products) {
       OpCase c{.op = op, .shape = shape, .matmul = true, .tensors = {}, .flops = products * half};
       c.floor_factor = z.hurt || z.low ? 100 : 1;
+      c.baseline = "unfused";
       if (fused_) {
-        c.baseline = "unfused";
         if (!z.with_cudnn)
           for (const gpt2::VariantInfo& info : t_.variants())
             if (info.slot == op)

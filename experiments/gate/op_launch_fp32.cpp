@@ -1,6 +1,8 @@
 // Op cases to the launchers of the fp32 trainer.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "experiments/gate/op_launch.h"
 #include "experiments/gate/op_scalars.h"
 #include "fp32/kernels/attention.cuh"
@@ -83,14 +85,20 @@ class Fp32Ops final : public OpTrainer {
     fp32::linear_forward(pick<fp32::LinearForward>("linear_forward", v), here(c).matmul, f(out), f(inp), f(weight), f(bias), s.rows, s.in,
                          s.out, here(c).stream);
   }
-  void linear_backward(OpContext& c, Variant, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
+  void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
                        const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
-    fp32::linear_backward_input(here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, here(c).stream);
-    fp32::linear_backward_weight(here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate, here(c).stream);
+    const auto variant = pick<fp32::LinearBackward>("linear_backward", v);
+    fp32::linear_backward_input(variant, here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, f(scratch), here(c).stream);
+    fp32::linear_backward_weight(variant, here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate, f(scratch),
+                                 here(c).stream);
     if (dbias != nullptr) gpt2::ops::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
   }
   int64_t linear_backward_scratch(const LinearShape& s) const override {
-    return 4 * gpt2::ops::bias_gradient_scratch_floats<float>(s.rows, s.out);
+    constexpr auto kMost = fp32::LinearBackward::transposed;
+    constexpr auto kRate = fp32::MatmulRate::tf32;
+    return 4 * std::max({gpt2::ops::bias_gradient_scratch_floats<float>(s.rows, s.out),
+                         fp32::transposed_input_floats(kMost, kRate, s.in, s.out),
+                         fp32::transposed_weight_floats(kMost, kRate, s.rows, s.in, s.out)});
   }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {

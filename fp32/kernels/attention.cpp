@@ -1,6 +1,8 @@
 // Which family computes a variant.
 #include "fp32/kernels/attention.cuh"
 
+#include <fmt/format.h>
+
 #include "gpt2/ops/attention_unfused.cuh"
 
 namespace fp32 {
@@ -33,7 +35,12 @@ void attention_forward(AttentionForward variant, MatmulEngine& engine, float* ou
       gpt2::ops::unfused_attention_forward(products(engine, stream), out, lse, qkv, shape, 1, scratch, stream);
       break;
     case AttentionForward::flash:
-      flash_attention_forward(out, lse, qkv, shape, stream);
+      switch (engine.rate()) {
+        case MatmulRate::fp32:
+          return fp32_flash_forward(out, lse, qkv, shape, stream);
+        case MatmulRate::tf32:
+          return tf32_flash_forward(out, lse, qkv, shape, stream);
+      }
       break;
   }
 }
@@ -60,7 +67,12 @@ void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* 
       gpt2::ops::unfused_attention_backward(products(engine, stream), dqkv, dout, qkv, out, lse, shape, 1, scratch, stream);
       break;
     case AttentionBackward::flash:
-      flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      switch (engine.rate()) {
+        case MatmulRate::fp32:
+          return fp32_flash_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+        case MatmulRate::tf32:
+          return tf32_flash_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      }
       break;
   }
 }
@@ -74,6 +86,15 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, const Attent
       return flash_backward_scratch_bytes(shape);
   }
   return 0;
+}
+
+int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.NH * s.T * static_cast<int64_t>(sizeof(float)); }
+
+std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size) {
+  const int64_t most = rate == MatmulRate::tf32 ? 64 : 128;
+  if (head_size <= most) return std::nullopt;
+  return fmt::format("it holds heads of up to {} channels{}, the model has {}; use unfused_causal_blocks", most,
+                     rate == MatmulRate::tf32 ? " on TF32 tensor cores" : "", head_size);
 }
 
 }  // namespace fp32

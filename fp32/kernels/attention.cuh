@@ -1,6 +1,7 @@
 // Attention (gpt2/ops/attention.h) of the fp32 trainer.
 //
-// Variants: `flash` (attention_flash.cu) never writes scores to memory (own fp32 arithmetic whatever --matmul says; HS up to 128).
+// Variants: `flash` never writes scores to memory; with --matmul fp32 its products are in fp32 arithmetic (attention_flash.cu, HS up to 128),
+// with tf32 on tensor cores (attention_tf32.cu, HS up to 64).
 // `unfused` computes whole (T,T) matrices with batched products (gpt2/ops/attention_unfused.cuh); `unfused_causal_blocks` the same in
 // four blocks of rows, each only as wide as its last row needs: 10/16 of the work and traffic.
 #pragma once
@@ -26,13 +27,16 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, const Attentio
 void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
                         const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape);
-// Why heads of this size cannot be computed by `flash`; empty when they can.
-std::optional<std::string> why_not_flash(int64_t head_size);
+// Why heads of this size cannot be computed by `flash` at this rate; empty when they can.
+std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size);
 
-// Launched through the functions above.
-void flash_attention_forward(float* out, float* lse, const float* qkv, const AttentionShape& shape, cudaStream_t stream);
-void flash_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
-                              const AttentionShape& shape, void* scratch, cudaStream_t stream);
+// Launched through the functions above. `scratch`: flash_backward_scratch_bytes().
+void fp32_flash_forward(float* out, float* lse, const float* qkv, const AttentionShape& shape, cudaStream_t stream);
+void tf32_flash_forward(float* out, float* lse, const float* qkv, const AttentionShape& shape, cudaStream_t stream);
+void fp32_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& shape,
+                         void* scratch, cudaStream_t stream);
+void tf32_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& shape,
+                         void* scratch, cudaStream_t stream);
 int64_t flash_backward_scratch_bytes(const AttentionShape& shape);
 
 }  // namespace fp32

@@ -1,4 +1,4 @@
-// Attention without scores in memory, in fp32 arithmetic: tiles of 64 queries by 64 keys live in shared memory, the softmax is carried
+// Attention without scores in memory, in fp32 arithmetic: `flash` with --matmul fp32. Tiles of 64 queries by 64 keys live in shared memory, the softmax is carried
 // along ("FlashAttention-2", Dao 2023). The backward is two kernels, one per output (dk dv; dq), each recomputing p: seven tile
 // products instead of five, and no sum over blocks that would need atomics.
 //
@@ -10,19 +10,16 @@
 #include <string>
 
 #include "base/errors.h"
+#include "fp32/kernels/attention_tiles.cuh"
 #include "gpt2/ops/dout_dot_out.cuh"
-#include "gpt2/ops/storage.cuh"
 
 namespace fp32 {
 namespace {
 
-using gpt2::ops::ceil_div;
-using gpt2::ops::grid_blocks;
 using gpt2::ops::load;
 using gpt2::ops::Pack;
 using gpt2::ops::store;
 
-constexpr int kTile = 64;
 constexpr int kThreads = 256;
 constexpr int kTileLd = kTile + 4;  // leading dimension of transposed tiles; a multiple of 4 keeps packs aligned
 
@@ -134,24 +131,6 @@ __device__ __forceinline__ float row_sum(float v) {
   for (int offset = 8; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
   return v;
 }
-
-// Which tile and head this block works on. The longest tiles come first, so that the short ones fill the tail.
-struct Place {
-  int64_t b, h, first;  // first row of the tile
-  int rows;             // rows of the tile inside T
-  __device__ Place(int64_t T, int64_t NH, bool long_tiles_last) {
-    const int64_t tiles = (T + kTile - 1) / kTile;
-    const int64_t heads = gridDim.x / tiles;
-    const int64_t order = blockIdx.x / heads;
-    const int64_t head = blockIdx.x % heads;
-    b = head / NH;
-    h = head % NH;
-    first = (long_tiles_last ? tiles - 1 - order : order) * kTile;
-    rows = static_cast<int>(min(static_cast<int64_t>(kTile), T - first));
-  }
-};
-
-__device__ __forceinline__ int rows_from(int64_t first, int64_t T) { return static_cast<int>(min(static_cast<int64_t>(kTile), T - first)); }
 
 // One block per (tile of 64 queries, head): walks the key tiles up to the diagonal.
 template <int kHead>
@@ -336,15 +315,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-template <class Kernel>
-void allow_shared_memory(Kernel* kernel, int bytes) {
-  STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-}
-
-unsigned tile_blocks(const AttentionShape& s) { return grid_blocks(ceil_div<int64_t>(s.T, kTile) * s.B * s.NH); }
-
-float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.HS())); }
-
 template <int kHead>
 void launch_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   constexpr int bytes = (3 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
@@ -367,17 +337,12 @@ void launch_backward(float* dqkv, const float* dout, const float* qkv, const flo
 }
 
 [[noreturn]] void refuse_head_size(const AttentionShape& s, const char* slot) {
-  throw stepscope::InputError(std::string(slot) + "=flash: " + *why_not_flash(s.HS()));
+  throw stepscope::InputError(std::string(slot) + "=flash: " + *why_not_flash(MatmulRate::fp32, s.HS()));
 }
 
 }  // namespace
 
-std::optional<std::string> why_not_flash(int64_t head_size) {
-  if (head_size <= 128) return std::nullopt;
-  return "it holds heads of up to 128 channels, the model has " + std::to_string(head_size) + "; use unfused_causal_blocks";
-}
-
-void flash_attention_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
+void fp32_flash_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   const int64_t HS = s.HS();
   if (HS <= 16) return launch_forward<16>(out, lse, qkv, s, stream);
   if (HS <= 32) return launch_forward<32>(out, lse, qkv, s, stream);
@@ -386,10 +351,8 @@ void flash_attention_forward(float* out, float* lse, const float* qkv, const Att
   refuse_head_size(s, "attention_forward");
 }
 
-int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.NH * s.T * static_cast<int64_t>(sizeof(float)); }
-
-void flash_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,
-                              void* scratch, cudaStream_t stream) {
+void fp32_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,
+                         void* scratch, cudaStream_t stream) {
   auto* D = static_cast<float*>(scratch);
   const int64_t HS = s.HS();
   if (HS > 128) refuse_head_size(s, "attention_backward");

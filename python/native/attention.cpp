@@ -80,7 +80,7 @@ struct Fp32 {
  private:
   static void flash(const Check& c, bool is_flash, const AttentionShape& s) {
     if (!is_flash) return;
-    if (const auto why = fp32::why_not_flash(s.HS())) c.refuse("attention=flash: " + *why);
+    if (const auto why = fp32::why_not_flash(fp32::MatmulRate::fp32, s.HS())) c.refuse("attention=flash: " + *why);
   }
 };
 struct Bf16 {
