@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "fp32/kernels/transpose.cuh"
 #include "gpt2/cuda/cublaslt.h"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 
 namespace fp32 {
@@ -143,60 +144,53 @@ void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, con
   }
 }
 
-// Hopper's tensor cores read TF32 operands along the sum alone (PTX ISA: wgmma transposes operands of 16 bits and no others), so products
-// of operands that lie across it run in kernels of another kind, at half the rate or so.
+void linear_backward_input(MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows, int64_t in,
+                           int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm{.m = rows, .n = in, .k = out_channels};
+  gemm.a = dout, gemm.lda = out_channels;
+  gemm.b = weight, gemm.ldb = in;
+  gemm.c = dinp, gemm.ldc = in;
+  engine.run(gemm, stream);
+}
+
+// Hopper's tensor cores read TF32 operands along the sum alone (PTX ISA: wgmma transposes operands of 16 bits and no others). cuBLASLt's
+// kernels are as fast with inp as it is stored, but half as fast with dout (docs/study/fp32-tensor-cores.md).
 namespace {
-bool turns(LinearBackward variant, MatmulRate rate) {
+bool transposes_dout(LinearBackward variant, MatmulRate rate) {
   switch (variant) {
-    case LinearBackward::transposed:
+    case LinearBackward::transposed_dout:
       return rate == MatmulRate::tf32;
     case LinearBackward::as_stored:
       break;
   }
   return false;
 }
-// Floats before the second of two tensors in scratch, which begins at a multiple of 16 bytes.
-int64_t padded(int64_t floats) { return (floats + 3) / 4 * 4; }
 }  // namespace
 
-int64_t transposed_input_floats(LinearBackward variant, MatmulRate rate, int64_t in, int64_t out_channels) {
-  return turns(variant, rate) ? in * out_channels : 0;
+int64_t linear_backward_scratch_floats(LinearBackward variant, MatmulRate rate, int64_t rows, int64_t out_channels) {
+  if (transposes_dout(variant, rate)) return (rows + transpose_partials(rows)) * out_channels;
+  return gpt2::ops::bias_gradient_scratch_floats<float>(rows, out_channels);
 }
 
-int64_t transposed_weight_floats(LinearBackward variant, MatmulRate rate, int64_t rows, int64_t in, int64_t out_channels) {
-  return turns(variant, rate) ? padded(rows * out_channels) + rows * in : 0;
-}
-
-void linear_backward_input(LinearBackward variant, MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows,
-                           int64_t in, int64_t out_channels, float* scratch, cudaStream_t stream) {
-  Gemm gemm{.m = rows, .n = in, .k = out_channels};
-  gemm.a = dout, gemm.lda = out_channels;
-  gemm.b = weight, gemm.ldb = in;
-  gemm.c = dinp, gemm.ldc = in;
-  if (turns(variant, engine.rate())) {
-    transpose(scratch, weight, out_channels, in, stream);
-    gemm.transpose_b = true;
-    gemm.b = scratch, gemm.ldb = out_channels;
-  }
-  engine.run(gemm, stream);
-}
-
-void linear_backward_weight(LinearBackward variant, MatmulEngine& engine, float* dweight, const float* dout, const float* inp, int64_t rows,
-                            int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream) {
+void linear_backward_weight(LinearBackward variant, MatmulEngine& engine, float* dweight, float* dbias, const float* dout, const float* inp,
+                            int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream) {
   Gemm gemm{.transpose_a = true, .m = out_channels, .n = in, .k = rows};
   gemm.a = dout, gemm.lda = out_channels;
   gemm.b = inp, gemm.ldb = in;
   gemm.c = dweight, gemm.ldc = in;
   gemm.beta = accumulate ? 1.0f : 0.0f;
-  if (turns(variant, engine.rate())) {
-    float* turned_inp = scratch + padded(rows * out_channels);
-    transpose(scratch, dout, rows, out_channels, stream);
-    transpose(turned_inp, inp, rows, in, stream);
-    gemm.transpose_a = false, gemm.transpose_b = true;
-    gemm.a = scratch, gemm.lda = rows;
-    gemm.b = turned_inp, gemm.ldb = rows;
+  if (!transposes_dout(variant, engine.rate())) {
+    engine.run(gemm, stream);
+    if (dbias != nullptr) gpt2::ops::bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+    return;
   }
+  float* partial = dbias != nullptr ? scratch + rows * out_channels : nullptr;
+  transpose(scratch, partial, dout, rows, out_channels, stream);
+  gemm.transpose_a = false;
+  gemm.a = scratch, gemm.lda = rows;
   engine.run(gemm, stream);
+  if (dbias != nullptr)
+    gpt2::ops::reduce_partials(dbias, partial, transpose_partials(rows), out_channels, out_channels, accumulate, stream);
 }
 
 }  // namespace fp32

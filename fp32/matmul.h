@@ -75,14 +75,12 @@ Gemm linear_forward_product(LinearForward variant, float* out, const float* inp,
 // out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T + bias (OUT; nullptr = none)
 void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight, const float* bias,
                     int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
-// dinp (rows,IN) = dout (rows,OUT) * weight. `transposed` with TF32 turns the weight first, into `scratch` (transposed_input_floats()).
-void linear_backward_input(LinearBackward variant, MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows,
-                           int64_t in, int64_t out_channels, float* scratch, cudaStream_t stream);
-// dweight (OUT,IN) = dout^T * inp; added to when `accumulate`. `transposed` with TF32 turns both first (transposed_weight_floats()).
-void linear_backward_weight(LinearBackward variant, MatmulEngine& engine, float* dweight, const float* dout, const float* inp, int64_t rows,
-                            int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream);
-// Floats of scratch that these take; 0 where nothing is turned.
-int64_t transposed_input_floats(LinearBackward variant, MatmulRate rate, int64_t in, int64_t out_channels);
-int64_t transposed_weight_floats(LinearBackward variant, MatmulRate rate, int64_t rows, int64_t in, int64_t out_channels);
+// dinp (rows,IN) = dout (rows,OUT) * weight
+void linear_backward_input(MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows, int64_t in,
+                           int64_t out_channels, cudaStream_t stream);
+// dweight (OUT,IN) = dout^T * inp and dbias (OUT; nullptr = none) = the column sums of dout; added to when `accumulate`.
+void linear_backward_weight(LinearBackward variant, MatmulEngine& engine, float* dweight, float* dbias, const float* dout, const float* inp,
+                            int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream);
+int64_t linear_backward_scratch_floats(LinearBackward variant, MatmulRate rate, int64_t rows, int64_t out_channels);
 
 }  // namespace fp32

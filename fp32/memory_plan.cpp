@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "fp32/kernels/attention.cuh"
-#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
@@ -21,19 +20,14 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
   const AttentionShape attention{o.batch_size, o.seq_len, C, o.model.heads};
-  const MatmulRate rate = matmul_rate_from_name(o.matmul);
-  const auto input_floats = [&](int64_t in, int64_t out) { return transposed_input_floats(variants.linear_backward, rate, in, out); };
-  const auto weight_floats = [&](int64_t in, int64_t out) {
-    return transposed_weight_floats(variants.linear_backward, rate, rows, in, out);
+  const auto linear = [&](int64_t out) {
+    return linear_backward_scratch_floats(variants.linear_backward, matmul_rate_from_name(o.matmul), rows, out) * kFloat;
   };
   return std::max({attention_forward_scratch_bytes(variants.attention_forward, attention),
-                   attention_backward_scratch_bytes(variants.attention_backward, attention), input_floats(C, o.model.padded_vocab) * kFloat,
-                   input_floats(C, 4 * C) * kFloat, weight_floats(C, 4 * C) * kFloat,
-                   gpt2::ops::layernorm_backward_scratch_floats<float>(variants.layernorm_backward, rows, C) * kFloat,
-                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, C) * kFloat,
-                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 3 * C) * kFloat,
-                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat,
-                   gpt2::ops::embedding_backward_scratch_bytes(rows, C), gpt2::ops::grad_norm_scratch_bytes<float>(parameters)});
+                   attention_backward_scratch_bytes(variants.attention_backward, attention),
+                   gpt2::ops::layernorm_backward_scratch_floats<float>(variants.layernorm_backward, rows, C) * kFloat, linear(C),
+                   linear(3 * C), linear(4 * C), gpt2::ops::embedding_backward_scratch_bytes(rows, C),
+                   gpt2::ops::grad_norm_scratch_bytes<float>(parameters)});
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "gpt2/op_range.h"
 #include "gpt2/ops/adamw.cuh"
 #include "gpt2/ops/classifier.cuh"
-#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/grad_norm.cuh"
@@ -132,10 +131,9 @@ void Model::backward(bool accumulate) {
   {
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
     const float* dlogits = activation(a.logits);
-    linear_backward_input(variants_.linear_backward, matmul_, dbranch, dlogits, parameter(Tensor::wte), rows(), C_, config_.padded_vocab,
-                          scratch(), stream_);
-    // Turned, dlogits would be as large as all logits.
-    linear_backward_weight(LinearBackward::as_stored, matmul_, gradient(Tensor::wte), dlogits, activation(a.lnf), rows(), C_,
+    linear_backward_input(matmul_, dbranch, dlogits, parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
+    // Transposed, dlogits would be as large as all logits, and cuBLASLt's kernel for this shape gains less than that takes.
+    linear_backward_weight(LinearBackward::as_stored, matmul_, gradient(Tensor::wte), nullptr, dlogits, activation(a.lnf), rows(), C_,
                            config_.padded_vocab, accumulate, nullptr, stream_);
   }
   {
@@ -219,11 +217,9 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
 
 void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, const float* dout, const float* inp, int64_t in,
                             int64_t out_channels, bool accumulate) {
-  linear_backward_input(variants_.linear_backward, matmul_, dinp, dout, parameter(weight, layer), rows(), in, out_channels, scratch(),
-                        stream_);
-  linear_backward_weight(variants_.linear_backward, matmul_, gradient(weight, layer), dout, inp, rows(), in, out_channels, accumulate,
-                         scratch(), stream_);
-  ops::bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
+  linear_backward_input(matmul_, dinp, dout, parameter(weight, layer), rows(), in, out_channels, stream_);
+  linear_backward_weight(variants_.linear_backward, matmul_, gradient(weight, layer), gradient(bias, layer), dout, inp, rows(), in,
+                         out_channels, accumulate, scratch(), stream_);
 }
 
 bool Model::begin_gradients() {

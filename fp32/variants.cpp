@@ -59,7 +59,7 @@ constexpr std::string_view kOneRank = "a step of one rank has no communication";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
 constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
 constexpr std::string_view kLinears = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down";
-constexpr std::string_view kLinearsBackward = "backward/qkv backward/attproj backward/mlp_up backward/mlp_down backward/lm_head";
+constexpr std::string_view kLinearsBackward = "backward/qkv backward/attproj backward/mlp_up backward/mlp_down";
 
 // Launch counts hold from T = 193 on, where the scores are cut into four blocks.
 constexpr std::array kRows{
@@ -101,14 +101,15 @@ constexpr std::array kRows{
         .launches = {{{.where = kLinears, .must = "add_bias_kernel"}}}},
 
     Row{.slot = "linear_backward",
-        .name = "transposed",
-        .is = variant_value<&VariantChoice::linear_backward, LinearBackward::transposed>(),
-        .help = "with --matmul tf32 a kernel turns operands that do not lie along the sum, which TF32 tensor cores cannot read",
+        .name = "transposed_dout",
+        .is = variant_value<&VariantChoice::linear_backward, LinearBackward::transposed_dout>(),
+        .help =
+            "with --matmul tf32 a layer's weight gradient reads the output's gradient transposed, by a kernel that sums its columns too",
         .launches = {{{.where = kLinearsBackward, .must = "transpose_kernel"}}}},
     Row{.slot = "linear_backward",
         .name = "as_stored",
         .is = variant_value<&VariantChoice::linear_backward, LinearBackward::as_stored>(),
-        .help = "cuBLASLt reads operands as they lie; with --matmul fp32 both are this",
+        .help = "products read operands as they lie; with --matmul fp32 both are this",
         .launches = {{{.where = kLinearsBackward, .never = "transpose_kernel", .at_least = 1}}}},
 
     Row{.slot = "attention_forward",

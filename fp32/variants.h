@@ -22,7 +22,7 @@ using gpt2::ops::LayernormForward;
 using gpt2::ops::ZeroGrad;
 
 enum class LinearForward { bias_epilogue, bias_kernel };
-enum class LinearBackward { transposed, as_stored };
+enum class LinearBackward { transposed_dout, as_stored };
 enum class AttentionForward { flash, unfused_causal_blocks, unfused };
 enum class AttentionBackward { flash, unfused_causal_blocks, unfused };
 

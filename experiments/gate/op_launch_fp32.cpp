@@ -11,7 +11,6 @@
 #include "fp32/variants.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops/adamw.cuh"
-#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
@@ -87,18 +86,15 @@ class Fp32Ops final : public OpTrainer {
   }
   void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
                        const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
-    const auto variant = pick<fp32::LinearBackward>("linear_backward", v);
-    fp32::linear_backward_input(variant, here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, f(scratch), here(c).stream);
-    fp32::linear_backward_weight(variant, here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate, f(scratch),
-                                 here(c).stream);
-    if (dbias != nullptr) gpt2::ops::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
+    fp32::linear_backward_input(here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, here(c).stream);
+    fp32::linear_backward_weight(pick<fp32::LinearBackward>("linear_backward", v), here(c).matmul, dweight, dbias, f(dout), f(inp), s.rows,
+                                 s.in, s.out, accumulate, f(scratch), here(c).stream);
   }
   int64_t linear_backward_scratch(const LinearShape& s) const override {
-    constexpr auto kMost = fp32::LinearBackward::transposed;
-    constexpr auto kRate = fp32::MatmulRate::tf32;
-    return 4 * std::max({gpt2::ops::bias_gradient_scratch_floats<float>(s.rows, s.out),
-                         fp32::transposed_input_floats(kMost, kRate, s.in, s.out),
-                         fp32::transposed_weight_floats(kMost, kRate, s.rows, s.in, s.out)});
+    const auto floats = [&](fp32::LinearBackward v) {
+      return fp32::linear_backward_scratch_floats(v, fp32::MatmulRate::tf32, s.rows, s.out);
+    };
+    return 4 * std::max(floats(fp32::LinearBackward::transposed_dout), floats(fp32::LinearBackward::as_stored));
   }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
