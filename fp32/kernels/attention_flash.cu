@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
-  const Place<kTile> place(T, NH, true);
+  const Place place(T, NH, true);
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
 
   load_rows<kHead>(q, base + place.first * 3 * C, 3 * C, place.rows, HS);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads)
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
-  const Place<kTile> place(T, NH, false);  // the first keys are seen by the most queries
+  const Place place(T, NH, false);  // the first keys are seen by the most queries
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
   const float* dout_base = dout + place.b * T * C + place.h * HS;
   const int64_t row0 = (place.b * NH + place.h) * T;
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kThreads)
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
-  const Place<kTile> place(T, NH, true);
+  const Place place(T, NH, true);
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
   const int64_t row0 = (place.b * NH + place.h) * T;
 
@@ -319,7 +319,7 @@ template <int kHead>
 void launch_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   constexpr int bytes = (3 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
   allow_shared_memory(flash_forward_kernel<kHead>, bytes);
-  flash_forward_kernel<kHead><<<tile_blocks(s, kTile), kThreads, bytes, stream>>>(out, lse, qkv, s.T, s.C, s.NH, score_scale(s));
+  flash_forward_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(out, lse, qkv, s.T, s.C, s.NH, score_scale(s));
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -328,12 +328,11 @@ void launch_backward(float* dqkv, const float* dout, const float* qkv, const flo
                      cudaStream_t stream) {
   constexpr int bytes = (4 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
   allow_shared_memory(flash_backward_keys_kernel<kHead>, bytes);
-  flash_backward_keys_kernel<kHead>
-      <<<tile_blocks(s, kTile), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
+  flash_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
   STEPSCOPE_CHECK_LAUNCH();
   allow_shared_memory(flash_backward_queries_kernel<kHead>, bytes);
   flash_backward_queries_kernel<kHead>
-      <<<tile_blocks(s, kTile), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
+      <<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
   STEPSCOPE_CHECK_LAUNCH();
 }
 

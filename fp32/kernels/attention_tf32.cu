@@ -3,8 +3,8 @@
 // backward is two kernels, one per output (dk dv; dq), each recomputing p: seven tile products instead of five, and no sum over blocks that
 // would need atomics.
 //
-// One block is four warps; each owns 16 rows of the tile that stays (queries, or keys in the kernel for dk and dv), in the forward 32, and
-// walks the tiles of the other side. Heads are padded with zeros in shared memory to kHead = 16, 32 or 64; with 128 a warp's four matrices would not fit into
+// One block is four warps; each owns 16 rows of the tile that stays (queries, or keys in the kernel for dk and dv) and walks the tiles of
+// the other side. Heads are padded with zeros in shared memory to kHead = 16, 32 or 64; with 128 a warp's four matrices would not fit into
 // its registers.
 //
 // Fragments (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32), lane l, q = l / 4, r = l % 4:
@@ -34,7 +34,7 @@ constexpr int kChunk = 32;  // columns of scores in registers at a time, in the 
 constexpr float kLog2E = 1.4426950408889634f;
 
 // Rows of a tile lie four floats further apart than they are long. So the eight rows of an ldmatrix hit all banks once, and so do the
-// 32 addresses (row 2r, column q) of a right operand that is read against its rows: 2 (kHead + 4) is 8 modulo 32.
+// pairs (row 2r, columns 2q and 2q + 1) of a right operand that is read against its rows: 2 (kHead + 4) is 8 modulo 32.
 template <int kHead>
 constexpr int kLd = kHead + 4;
 template <int kHead>
@@ -63,6 +63,13 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// 2^x, off by 2^-22 of it at most: a tenth of a percent of what TF32 loses of it as a factor.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // 16 bytes, or zeros where `valid` is false.
 __device__ __forceinline__ void copy_async(float* to, const float* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0));
@@ -71,18 +78,29 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 
 // ---- tiles and fragments ------------------------------------------------------------------------------------------------
 
+// What a thread moves of a tile: four channels of every kRowsAtOnce-th row.
+template <int kHead>
+struct Share {
+  static constexpr int kRowsAtOnce = kThreads / (kHead / 4);
+  int row, d;
+  __device__ Share() : row(threadIdx.x / (kHead / 4)), d(threadIdx.x % (kHead / 4) * 4) {}
+  __device__ int at() const { return row * kLd<kHead> + d; }
+};
+
 // tile[row][d] = source[row * stride + d] for rows below `rows` and d below HS, zero elsewhere. kVector: HS is a multiple of 4 and
 // everything is 16-byte aligned; the copies are then under way, and their values not rounded, until round_tile().
 template <int kHead, bool kVector>
 __device__ __forceinline__ void load_tile(float* tile, const float* source, int64_t stride, int rows, int HS) {
   if constexpr (kVector) {
-    constexpr int kPacks = kHead / 4;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < kTile * kPacks; i += kThreads) {
-      const int row = i / kPacks;
-      const int d = i % kPacks * 4;
-      const bool valid = row < rows && d < HS;
-      copy_async(tile + row * kLd<kHead> + d, valid ? source + row * stride + d : source, valid);
+    using Mine = Share<kHead>;
+    const Mine mine;
+    float* to = tile + mine.at();
+    const float* from = source + mine.row * stride + mine.d;
+#pragma unroll
+    for (int row = 0; row < kTile; row += Mine::kRowsAtOnce) {
+      const bool valid = mine.row + row < rows && mine.d < HS;
+      copy_async(to + row * kLd<kHead>, valid ? from : source, valid);
+      from += Mine::kRowsAtOnce * stride;
     }
   } else {
     for (int i = threadIdx.x; i < kTile * kHead; i += kThreads) {
@@ -97,14 +115,14 @@ __device__ __forceinline__ void load_tile(float* tile, const float* source, int6
 template <int kHead, bool kVector>
 __device__ __forceinline__ void round_tile(float* tile) {
   if constexpr (kVector) {
-    constexpr int kPacks = kHead / 4;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < kTile * kPacks; i += kThreads) {
-      float* at = tile + i / kPacks * kLd<kHead> + i % kPacks * 4;
-      gpt2::ops::Pack<4> x = gpt2::ops::load<4>(at);
+    using Mine = Share<kHead>;
+    float* at = tile + Mine().at();
+#pragma unroll
+    for (int row = 0; row < kTile; row += Mine::kRowsAtOnce) {
+      gpt2::ops::Pack<4> x = gpt2::ops::load<4>(at + row * kLd<kHead>);
 #pragma unroll
       for (float& v : x.v) v = round_to_tf32(v);
-      gpt2::ops::store(at, x);
+      gpt2::ops::store(at + row * kLd<kHead>, x);
     }
   }
 }
@@ -119,23 +137,19 @@ struct RowFragments {
   }
 };
 
-// A warp may own several groups of 16 rows: what it reads of the other side's tile then serves all of them.
-
-// s (16, 8 kBlocks) = rows (16, head) * tile[column …]^T (head, 8 kBlocks), of each group. Four results of a group grow side by side: a
-// product waits for the one before that added to the same result.
-template <int kHead, int kGroups, int kBlocks>
-__device__ __forceinline__ void row_products(float (&s)[kGroups][kBlocks][4], const RowFragments<kHead> (&rows)[kGroups], const float* tile,
-                                             int column, int lane) {
+// s (16, 8 kBlocks) = rows (16, head) * tile[column …]^T (head, 8 kBlocks). Four results grow side by side: a product waits for the one
+// before that added to the same result.
+template <int kHead, int kBlocks>
+__device__ __forceinline__ void row_products(float (&s)[kBlocks][4], const RowFragments<kHead>& rows, const float* tile, int column,
+                                             int lane) {
   constexpr int kSide = 4;
   static_assert(kBlocks % kSide == 0);
 #pragma unroll
   for (int j = 0; j < kBlocks; j += kSide) {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g)
+    for (int i = 0; i < kSide; ++i)
 #pragma unroll
-      for (int i = 0; i < kSide; ++i)
-#pragma unroll
-        for (float& x : s[g][j + i]) x = 0;
+      for (float& x : s[j + i]) x = 0;
 #pragma unroll
     for (int k = 0; k < kHead / 8; k += 2) {
       uint32_t b[kSide][4];
@@ -144,32 +158,27 @@ __device__ __forceinline__ void row_products(float (&s)[kGroups][kBlocks][4], co
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g)
-#pragma unroll
-          for (int i = 0; i < kSide; ++i) mma(s[g][j + i], rows[g].a[k + half], b[i][2 * half], b[i][2 * half + 1]);
+        for (int i = 0; i < kSide; ++i) mma(s[j + i], rows.a[k + half], b[i][2 * half], b[i][2 * half + 1]);
     }
   }
 }
 
-// sum (16, head) += weights (16, 8 kBlocks) * tile[row …] (8 kBlocks, head), of each group
-template <int kHead, int kGroups, int kBlocks>
-__device__ __forceinline__ void add_weighted_rows(float (&sum)[kGroups][kHead / 8][4], const float (&weights)[kGroups][kBlocks][4],
-                                                  const float* tile, int row, int lane) {
+// sum (16, head) += weights (16, 8 kBlocks) * tile[row …] (8 kBlocks, head). Column q of the right operand is channel 2q of 16 for sum[2p] and
+// channel 2q + 1 for sum[2p + 1]: a lane reads both at once, and its four results of a row and p are four channels in a row.
+template <int kHead, int kBlocks>
+__device__ __forceinline__ void add_weighted_rows(float (&sum)[kHead / 8][4], const float (&weights)[kBlocks][4], const float* tile,
+                                                  int row, int lane) {
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
-    uint32_t a[kGroups][4];
+    const float(&w)[4] = weights[j];
+    const uint32_t a[4] = {tf32_bits(w[0]), tf32_bits(w[2]), tf32_bits(w[1]), tf32_bits(w[3])};
+    const float* at = tile + (row + j * 8 + lane % 4 * 2) * kLd<kHead> + lane / 4 * 2;
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const float(&w)[4] = weights[g][j];
-      a[g][0] = tf32_bits(w[0]), a[g][1] = tf32_bits(w[2]), a[g][2] = tf32_bits(w[1]), a[g][3] = tf32_bits(w[3]);
-    }
-    const float* at = tile + (row + j * 8 + lane % 4 * 2) * kLd<kHead> + lane / 4;
-#pragma unroll
-    for (int n = 0; n < kHead / 8; ++n) {
-      const uint32_t b0 = __float_as_uint(at[n * 8]);
-      const uint32_t b1 = __float_as_uint(at[n * 8 + kLd<kHead>]);
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) mma(sum[g][n], a[g], b0, b1);
+    for (int p = 0; p < kHead / 16; ++p) {
+      const uint2 b0 = *reinterpret_cast<const uint2*>(at + p * 16);
+      const uint2 b1 = *reinterpret_cast<const uint2*>(at + p * 16 + kLd<kHead>);
+      mma(sum[2 * p], a, b0.x, b1.x);
+      mma(sum[2 * p + 1], a, b0.y, b1.y);
     }
   }
 }
@@ -183,16 +192,17 @@ __device__ __forceinline__ void write_rows(float* target, int64_t stride, int ro
     const int row = lane / 4 + 8 * i;
     if (row >= rows) continue;
 #pragma unroll
-    for (int n = 0; n < kHead / 8; ++n) {
-      const int d = n * 8 + lane % 4 * 2;
+    for (int p = 0; p < kHead / 16; ++p) {
+      const int d = p * 16 + lane % 4 * 4;
       float* to = target + row * stride + d;
-      const float first = sum[n][2 * i] * factor[i];
-      const float second = sum[n][2 * i + 1] * factor[i];
-      if (d + 1 < HS && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-        *reinterpret_cast<float2*>(to) = make_float2(first, second);
+      const gpt2::ops::Pack<4> x{{sum[2 * p][2 * i] * factor[i], sum[2 * p + 1][2 * i] * factor[i], sum[2 * p][2 * i + 1] * factor[i],
+                                  sum[2 * p + 1][2 * i + 1] * factor[i]}};
+      if (d + 3 < HS && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        gpt2::ops::store(to, x);
       } else {
-        if (d < HS) to[0] = first;
-        if (d + 1 < HS) to[1] = second;
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (d + e < HS) to[e] = x.v[e];
       }
     }
   }
@@ -210,13 +220,9 @@ __device__ __forceinline__ float row_sum(float v) {
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
-constexpr int kGroups = 2;  // of 16 queries, of a warp
-constexpr int kQueries = kThreads / kWarp * kGroups * 16;
-
-// One block per (tile of 128 queries, head): walks the tiles of 64 keys up to the diagonal, the next one on its way while this one is
-// worked on.
+// One block per (tile of 64 queries, head): walks the key tiles up to the diagonal, the next one on its way while this one is worked on.
 template <int kHead, bool kVector>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, 3)
     tf32_flash_forward_kernel(float* __restrict__ out, float* __restrict__ lse, const float* __restrict__ qkv, int64_t T, int64_t C,
                               int64_t NH, float scale) {
   extern __shared__ __align__(16) float memory[];
@@ -225,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int HS = static_cast<int>(C / NH);
-  const Place<kQueries> place(T, NH, true);
+  const Place place(T, NH, true);
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
   const auto turn = [](int64_t key) { return static_cast<int>(key / kTile % 2) * kTileFloats<kHead>; };
   const auto load_keys = [&](int64_t key) {
@@ -233,103 +239,81 @@ __global__ void __launch_bounds__(kThreads, 2)
     load_tile<kHead, kVector>(v_tiles + turn(key), base + 2 * C + key * 3 * C, 3 * C, rows_from(key, T), HS);
   };
 
-  // Queries pass through both tiles of keys into registers, which is where they stay.
-  static_assert(kQueries == 2 * kTile);
-#pragma unroll 1
-  for (int half = 0; half < 2; ++half) {
-    const int left = place.rows - half * kTile;
-    const int64_t row = place.first + (left > 0 ? half * kTile : 0);
-    load_tile<kHead, kVector>(k_tiles + half * kTileFloats<kHead>, base + row * 3 * C, 3 * C, left, HS);
-    wait_for_copies();
-    round_tile<kHead, kVector>(k_tiles + half * kTileFloats<kHead>);
-  }
-  __syncthreads();
-  const int row0 = warp * kGroups * 16;  // of the tile
-  RowFragments<kHead> q[kGroups];
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) q[g].load(k_tiles, row0 + g * 16, lane);
-  __syncthreads();
+  // Queries pass through a tile of the second turn into registers, which is where they stay.
+  load_tile<kHead, kVector>(k_tiles + turn(kTile), base + place.first * 3 * C, 3 * C, place.rows, HS);
   load_keys(0);
+  wait_for_copies();
+  round_tile<kHead, kVector>(k_tiles + turn(kTile));
+  __syncthreads();
+  RowFragments<kHead> q;
+  q.load(k_tiles + turn(kTile), warp * 16, lane);
 
-  float sum[kGroups][kHead / 8][4] = {};
-  float max[kGroups][2];
-  float total[kGroups][2] = {};  // this lane's columns only, until the end
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) max[g][0] = max[g][1] = -INFINITY;
+  float sum[kHead / 8][4] = {};
+  float max[2] = {-INFINITY, -INFINITY};
+  float total[2] = {0, 0};  // this lane's columns only, until the end
   const float scale_log2 = scale * kLog2E;
-  const int64_t first = place.first + row0;  // of the warp
-  const int64_t end = place.first + place.rows;
+  const int row = warp * 16 + lane / 4;  // of the tile, and 8 more
 
-  for (int64_t key = 0; key < end; key += kTile) {
+  for (int64_t key = 0; key <= place.first; key += kTile) {
     float* k_tile = k_tiles + turn(key);
     float* v_tile = v_tiles + turn(key);
     wait_for_copies();
     round_tile<kHead, kVector>(k_tile);
     round_tile<kHead, kVector>(v_tile);
     __syncthreads();  // this tile is there for all, and the one before is done with
-    if (key + kTile < end) load_keys(key + kTile);
-#pragma unroll 1
-    for (int column = 0; column < kTile; column += kChunk) {
-      if (key + column > first + kGroups * 16 - 1) break;  // no query of this warp sees these keys
-      float s[kGroups][kChunk / 8][4];
-      row_products<kHead>(s, q, k_tile, column, lane);
-      const bool diagonal = key + column + kChunk - 1 > first;  // it also holds every key beyond T
+    if (key + kTile <= place.first) load_keys(key + kTile);
+    float s[kTile / 8][4];
+    row_products<kHead>(s, q, k_tile, 0, lane);
+    if (key == place.first) {  // the diagonal; it also holds every key beyond T
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g)
+      for (int j = 0; j < kTile / 8; ++j)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int64_t query = first + g * 16 + r * 8 + lane / 4;
-          float chunk_max = -INFINITY;
-#pragma unroll
-          for (int j = 0; j < kChunk / 8; ++j)
-#pragma unroll
-            for (int i = 2 * r; i < 2 * r + 2; ++i) {
-              if (diagonal && key + column + j * 8 + lane % 4 * 2 + i % 2 > query) s[g][j][i] = -INFINITY;
-              chunk_max = fmaxf(chunk_max, s[g][j][i]);
-            }
-          // Every row sees key 0, which is in the first chunk, so the new maximum is finite.
-          const float new_max = fmaxf(max[g][r], row_max(chunk_max));
-          const float shift = new_max * scale_log2;
-          const float shrink = exp2f(fmaf(max[g][r], scale_log2, -shift));
-          max[g][r] = new_max;
-          total[g][r] *= shrink;
-#pragma unroll
-          for (int j = 0; j < kChunk / 8; ++j)
-#pragma unroll
-            for (int i = 2 * r; i < 2 * r + 2; ++i) {
-              s[g][j][i] = exp2f(fmaf(s[g][j][i], scale_log2, -shift));
-              total[g][r] += s[g][j][i];
-            }
-#pragma unroll
-          for (int n = 0; n < kHead / 8; ++n) {
-            sum[g][n][2 * r] *= shrink;
-            sum[g][n][2 * r + 1] *= shrink;
-          }
-        }
-      add_weighted_rows<kHead>(sum, s, v_tile, column, lane);
+        for (int i = 0; i < 4; ++i)
+          if (j * 8 + lane % 4 * 2 + i % 2 > row + 8 * (i / 2)) s[j][i] = -INFINITY;
     }
-  }
-
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    float inverse[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int64_t query = first + g * 16 + r * 8 + lane / 4;
-      const float all = row_sum(total[g][r]);
-      inverse[r] = 1.0f / all;
-      if (lane % 4 == 0 && query < T) lse[(place.b * NH + place.h) * T + query] = max[g][r] * scale + logf(all);
+      float tile_max = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < kTile / 8; ++j) tile_max = fmaxf(tile_max, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
+      // Every row sees a key in every tile up to the diagonal (its own at the latest), so the new maximum is finite.
+      const float new_max = fmaxf(max[r], row_max(tile_max));
+      const float shift = new_max * scale_log2;
+      const float shrink = exp2_fast(fmaf(max[r], scale_log2, -shift));
+      max[r] = new_max;
+      total[r] *= shrink;
+#pragma unroll
+      for (int j = 0; j < kTile / 8; ++j)
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          s[j][i] = exp2_fast(fmaf(s[j][i], scale_log2, -shift));
+          total[r] += s[j][i];
+        }
+#pragma unroll
+      for (int n = 0; n < kHead / 8; ++n) {
+        sum[n][2 * r] *= shrink;
+        sum[n][2 * r + 1] *= shrink;
+      }
     }
-    const int row = row0 + g * 16;
-    write_rows<kHead>(out + (place.b * T + place.first + row) * C + place.h * HS, C, place.rows - row, HS, sum[g], inverse, lane);
+    add_weighted_rows<kHead>(sum, s, v_tile, 0, lane);
   }
+
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float all = row_sum(total[r]);
+    inverse[r] = 1.0f / all;
+    if (lane % 4 == 0 && row + 8 * r < place.rows)
+      lse[(place.b * NH + place.h) * T + place.first + row + 8 * r] = max[r] * scale + logf(all);
+  }
+  write_rows<kHead>(out + (place.b * T + place.first + warp * 16) * C + place.h * HS, C, place.rows - warp * 16, HS, sum, inverse, lane);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// A lane's part of p and ds at (query, key). In: s = q k^T, dp = dout v^T. Out: s holds p, dp holds ds; zero where the key is not seen.
-__device__ __forceinline__ void probability(float& s, float& dp, float lse_log2, float D, bool seen, float scale, float scale_log2) {
-  s = seen ? exp2f(fmaf(s, scale_log2, -lse_log2)) : 0.0f;
+// A lane's part of p and ds at (query, key). In: s = q k^T, -infinity where the key is not seen, dp = dout v^T. Out: s holds p, dp holds ds.
+__device__ __forceinline__ void probability(float& s, float& dp, float lse_log2, float D, float scale, float scale_log2) {
+  s = exp2_fast(fmaf(s, scale_log2, -lse_log2));
   dp = s * (dp - D) * scale;
 }
 
@@ -348,7 +332,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int HS = static_cast<int>(C / NH);
-  const Place<kTile> place(T, NH, false);  // the first keys are seen by the most queries
+  const Place place(T, NH, false);  // the first keys are seen by the most queries
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
   const float* dout_base = dout + place.b * T * C + place.h * HS;
   const int64_t row0 = (place.b * NH + place.h) * T;
@@ -375,13 +359,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   round_tile<kHead, kVector>(k_tile);
   round_tile<kHead, kVector>(v_tile);
   __syncthreads();
-  RowFragments<kHead> k[1], v[1];
-  k[0].load(k_tile, warp * 16, lane);
-  v[0].load(v_tile, warp * 16, lane);
+  RowFragments<kHead> k, v;
+  k.load(k_tile, warp * 16, lane);
+  v.load(v_tile, warp * 16, lane);
 
-  float dk[1][kHead / 8][4] = {};
-  float dv[1][kHead / 8][4] = {};
-  const int64_t key = place.first + warp * 16 + lane / 4;
+  float dk[kHead / 8][4] = {};
+  float dv[kHead / 8][4] = {};
+  const int row = warp * 16 + lane / 4;  // of the tile of keys, and 8 more
   for (int64_t query = place.first; query < T; query += kTile) {
     float* q_tile = q_tiles + turn(query) * kTileFloats<kHead>;
     float* g_tile = g_tiles + turn(query) * kTileFloats<kHead>;
@@ -392,20 +376,29 @@ __global__ void __launch_bounds__(kThreads, 2)
     round_tile<kHead, kVector>(g_tile);
     __syncthreads();  // this tile is there for all, and the one before is done with
     if (query + kTile < T) load_queries(query + kTile);
-    const bool whole = query > place.first && query + kTile <= T;  // no query before a key, none beyond T
+    const int rows = rows_from(query, T);
+    const bool whole = query > place.first && rows == kTile;  // no query before a key, none beyond T
 #pragma unroll 1
     for (int column = 0; column < kTile; column += kChunk) {
-      float s[1][kChunk / 8][4];
-      float dp[1][kChunk / 8][4];
+      float s[kChunk / 8][4];
+      float dp[kChunk / 8][4];
       row_products<kHead>(s, k, q_tile, column, lane);
       row_products<kHead>(dp, v, g_tile, column, lane);
+      if (!whole) {
+#pragma unroll
+        for (int j = 0; j < kChunk / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int c = column + j * 8 + lane % 4 * 2 + i % 2;
+            if (c >= rows || (query == place.first && row + 8 * (i / 2) > c)) s[j][i] = -INFINITY;
+          }
+      }
 #pragma unroll
       for (int j = 0; j < kChunk / 8; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int c = column + j * 8 + lane % 4 * 2 + i % 2;
-          const bool seen = whole || (query + c < T && key + 8 * (i / 2) <= query + c);
-          probability(s[0][j][i], dp[0][j][i], lse_tile[c], D_tile[c], seen, scale, scale_log2);
+          probability(s[j][i], dp[j][i], lse_tile[c], D_tile[c], scale, scale_log2);
         }
       add_weighted_rows<kHead>(dv, s, g_tile, column, lane);
       add_weighted_rows<kHead>(dk, dp, q_tile, column, lane);
@@ -413,8 +406,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   const float one[2] = {1, 1};
   float* target = dqkv + (place.b * T + place.first + warp * 16) * 3 * C + place.h * HS;
-  write_rows<kHead>(target + C, 3 * C, place.rows - warp * 16, HS, dk[0], one, lane);
-  write_rows<kHead>(target + 2 * C, 3 * C, place.rows - warp * 16, HS, dv[0], one, lane);
+  write_rows<kHead>(target + C, 3 * C, place.rows - warp * 16, HS, dk, one, lane);
+  write_rows<kHead>(target + 2 * C, 3 * C, place.rows - warp * 16, HS, dv, one, lane);
 }
 
 // One block per (tile of 64 queries, head): walks the key tiles up to the diagonal. Writes dq of its queries.
@@ -429,7 +422,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int HS = static_cast<int>(C / NH);
-  const Place<kTile> place(T, NH, true);
+  const Place place(T, NH, true);
   const float* base = qkv + place.b * T * 3 * C + place.h * HS;
   const int64_t row0 = (place.b * NH + place.h) * T;
   const float scale_log2 = scale * kLog2E;
@@ -449,21 +442,21 @@ __global__ void __launch_bounds__(kThreads, 3)
   round_tile<kHead, kVector>(q_tile);
   round_tile<kHead, kVector>(g_tile);
   __syncthreads();
-  RowFragments<kHead> q[1], g[1];
-  q[0].load(q_tile, warp * 16, lane);
-  g[0].load(g_tile, warp * 16, lane);
+  RowFragments<kHead> q, g;
+  q.load(q_tile, warp * 16, lane);
+  g.load(g_tile, warp * 16, lane);
 
-  const int64_t query = place.first + warp * 16 + lane / 4;
+  const int row = warp * 16 + lane / 4;  // of the tile of queries, and 8 more
   float row_lse[2];
   float row_D[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const bool inside = query + 8 * r < T;
-    row_lse[r] = inside ? lse[row0 + query + 8 * r] * kLog2E : 0.0f;
-    row_D[r] = inside ? D[row0 + query + 8 * r] : 0.0f;
+    const bool inside = row + 8 * r < place.rows;
+    row_lse[r] = inside ? lse[row0 + place.first + row + 8 * r] * kLog2E : 0.0f;
+    row_D[r] = inside ? D[row0 + place.first + row + 8 * r] : 0.0f;
   }
 
-  float dq[1][kHead / 8][4] = {};
+  float dq[kHead / 8][4] = {};
   for (int64_t key = 0; key <= place.first; key += kTile) {
     float* k_tile = k_tiles + turn(key);
     float* v_tile = v_tiles + turn(key);
@@ -474,33 +467,36 @@ __global__ void __launch_bounds__(kThreads, 3)
     if (key + kTile <= place.first) load_keys(key + kTile);
 #pragma unroll 1
     for (int column = 0; column < kTile; column += kChunk) {
-      float s[1][kChunk / 8][4];
-      float dp[1][kChunk / 8][4];
+      float s[kChunk / 8][4];
+      float dp[kChunk / 8][4];
       row_products<kHead>(s, q, k_tile, column, lane);
       row_products<kHead>(dp, g, v_tile, column, lane);
+      if (key == place.first) {  // the diagonal; rows beyond T are computed from zeros and not written
+#pragma unroll
+        for (int j = 0; j < kChunk / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (column + j * 8 + lane % 4 * 2 + i % 2 > row + 8 * (i / 2)) s[j][i] = -INFINITY;
+      }
 #pragma unroll
       for (int j = 0; j < kChunk / 8; ++j)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          // Rows beyond T are computed from zeros and not written.
-          const bool seen = key < place.first || key + column + j * 8 + lane % 4 * 2 + i % 2 <= query + 8 * (i / 2);
-          probability(s[0][j][i], dp[0][j][i], row_lse[i / 2], row_D[i / 2], seen, scale, scale_log2);
-        }
+        for (int i = 0; i < 4; ++i) probability(s[j][i], dp[j][i], row_lse[i / 2], row_D[i / 2], scale, scale_log2);
       add_weighted_rows<kHead>(dq, dp, k_tile, column, lane);
     }
   }
   const float one[2] = {1, 1};
-  write_rows<kHead>(dqkv + (place.b * T + place.first + warp * 16) * 3 * C + place.h * HS, 3 * C, place.rows - warp * 16, HS, dq[0], one,
+  write_rows<kHead>(dqkv + (place.b * T + place.first + warp * 16) * 3 * C + place.h * HS, 3 * C, place.rows - warp * 16, HS, dq, one,
                     lane);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 
 template <class Kernel, class... Arguments>
-void launch(Kernel* kernel, int tile, int shared_floats, const AttentionShape& s, cudaStream_t stream, Arguments... arguments) {
+void launch(Kernel* kernel, int shared_floats, const AttentionShape& s, cudaStream_t stream, Arguments... arguments) {
   const int bytes = shared_floats * static_cast<int>(sizeof(float));
   allow_shared_memory(kernel, bytes);
-  kernel<<<tile_blocks(s, tile), kThreads, static_cast<size_t>(bytes), stream>>>(arguments..., s.T, s.C, s.NH, score_scale(s));
+  kernel<<<tile_blocks(s), kThreads, static_cast<size_t>(bytes), stream>>>(arguments..., s.T, s.C, s.NH, score_scale(s));
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -524,7 +520,7 @@ void with_head(const AttentionShape& s, bool vector, const Launcher& launcher) {
 
 void tf32_flash_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   with_head(s, s.HS() % 4 == 0 && aligned_16(qkv), [&](auto head, auto vector) {
-    launch(tf32_flash_forward_kernel<head(), vector()>, kQueries, 4 * kTileFloats<head()>, s, stream, out, lse, qkv);
+    launch(tf32_flash_forward_kernel<head(), vector()>, 4 * kTileFloats<head()>, s, stream, out, lse, qkv);
   });
 }
 
@@ -534,8 +530,8 @@ void tf32_flash_backward(float* dqkv, const float* dout, const float* qkv, const
   gpt2::ops::dout_dot_out(D, dout, out, s, stream);
   with_head(s, s.HS() % 4 == 0 && aligned_16(qkv, dout), [&](auto head, auto vector) {
     constexpr int tiles = 4 * kTileFloats<head()>;
-    launch(tf32_flash_backward_keys_kernel<head(), vector()>, kTile, tiles + 4 * kTile, s, stream, dqkv, dout, qkv, lse, D);
-    launch(tf32_flash_backward_queries_kernel<head(), vector()>, kTile, tiles, s, stream, dqkv, dout, qkv, lse, D);
+    launch(tf32_flash_backward_keys_kernel<head(), vector()>, tiles + 4 * kTile, s, stream, dqkv, dout, qkv, lse, D);
+    launch(tf32_flash_backward_queries_kernel<head(), vector()>, tiles, s, stream, dqkv, dout, qkv, lse, D);
   });
 }
 

@@ -8,24 +8,23 @@
 
 namespace fp32 {
 
-inline constexpr int kTile = 64;  // rows of a tile in shared memory: queries or keys
+inline constexpr int kTile = 64;  // rows of a tile: queries or keys
 
 #ifdef __CUDACC__
 
-// Which tile of kRows rows and which head this block works on. The longest tiles come first, so that the short ones fill the tail.
-template <int kRows>
+// Which tile and head this block works on. The longest tiles come first, so that the short ones fill the tail.
 struct Place {
   int64_t b, h, first;  // first row of the tile
   int rows;             // rows of the tile inside T
   __device__ Place(int64_t T, int64_t NH, bool last_tiles_first) {
-    const int64_t tiles = (T + kRows - 1) / kRows;
+    const int64_t tiles = (T + kTile - 1) / kTile;
     const int64_t heads = gridDim.x / tiles;
     const int64_t order = blockIdx.x / heads;
     const int64_t head = blockIdx.x % heads;
     b = head / NH;
     h = head % NH;
-    first = (last_tiles_first ? tiles - 1 - order : order) * kRows;
-    rows = static_cast<int>(min(static_cast<int64_t>(kRows), T - first));
+    first = (last_tiles_first ? tiles - 1 - order : order) * kTile;
+    rows = static_cast<int>(min(static_cast<int64_t>(kTile), T - first));
   }
 };
 
@@ -33,9 +32,8 @@ __device__ __forceinline__ int rows_from(int64_t first, int64_t T) { return stat
 
 #endif
 
-// Blocks of a grid with one for each tile of `rows` rows of each head.
-inline unsigned tile_blocks(const gpt2::ops::AttentionShape& s, int rows) {
-  return gpt2::ops::grid_blocks(gpt2::ops::ceil_div<int64_t>(s.T, rows) * s.B * s.NH);
+inline unsigned tile_blocks(const gpt2::ops::AttentionShape& s) {
+  return gpt2::ops::grid_blocks(gpt2::ops::ceil_div<int64_t>(s.T, kTile) * s.B * s.NH);
 }
 inline float score_scale(const gpt2::ops::AttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.HS())); }
 
