@@ -167,7 +167,9 @@ void run_jobs(const std::vector<RankJob>& jobs, int rank, const std::filesystem:
   if (jobs.front().carrier.starts_with("peer"))
     communicator = gpt2::distributed::make_peer(world, channel, {.shares = jobs.front().carrier == "peer"});
   if (jobs.front().carrier == "files") communicator = gpt2::distributed::make_staged(channel, "files");
-  for (size_t i = 0; i < jobs.size(); ++i) save(state_file(folder, i, rank), run_job(jobs[i], rank, communicator.get()));
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (rank < jobs[i].ranks)
+      save(state_file(folder, i, rank), run_job(jobs[i], rank, jobs[i].carrier == "none" ? nullptr : communicator.get()));
 }
 
 }  // namespace
@@ -200,7 +202,7 @@ std::vector<std::vector<RankState>> run_ranks(const std::vector<RankJob>& jobs) 
   }
   std::vector<std::vector<RankState>> all(failures.empty() ? jobs.size() : 0);
   for (size_t job = 0; job < all.size(); ++job)
-    for (int rank = 0; rank < ranks; ++rank) all[job].push_back(load(state_file(folder, job, rank)));
+    for (int rank = 0; rank < jobs[job].ranks; ++rank) all[job].push_back(load(state_file(folder, job, rank)));
   std::filesystem::remove_all(folder);
   if (!failures.empty()) throw std::runtime_error(failures);
   return all;

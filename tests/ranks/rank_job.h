@@ -37,8 +37,8 @@ struct RankState {
   int64_t moment_bytes = 0;                                                          // "optimizer state" of the memory plan
 };
 
-// [job][rank]: the jobs one after the other in the same processes; all have the ranks and the carrier of the first. Throws
-// std::runtime_error with the output of a rank that failed.
+// [job][rank]: the jobs one after the other in the same processes; all have the ranks and the carrier of the first, but for those of one
+// rank without a communicator, which the process of rank 0 runs. Throws std::runtime_error with the output of a rank that failed.
 std::vector<std::vector<RankState>> run_ranks(const std::vector<RankJob>& jobs);
 
 // Entry of a process that run_ranks started: argv of `--rank-worker FOLDER RANK`.
