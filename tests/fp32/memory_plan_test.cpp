@@ -145,12 +145,25 @@ TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {
 }
 
 TEST(MemoryPlan, FusedAttentionNeedsNoScoresInScratch) {
-  VariantChoice fused;
-  fused.attention_forward = AttentionForward::flash;
-  fused.attention_backward = AttentionBackward::flash;
+  VariantChoice unfused;
+  unfused.attention_forward = AttentionForward::unfused;
+  unfused.attention_backward = AttentionBackward::unfused;
   const int64_t scores_bytes = int64_t{4} * 12 * 1024 * 1024 * 4;
-  EXPECT_GT(plan_memory(d12(4, 1024), {}).scratch_bytes, 2 * scores_bytes);
-  EXPECT_LT(plan_memory(d12(4, 1024), fused).scratch_bytes, scores_bytes);
+  EXPECT_GT(plan_memory(d12(4, 1024), unfused).scratch_bytes, 2 * scores_bytes);
+  EXPECT_LT(plan_memory(d12(4, 1024), {}).scratch_bytes, scores_bytes);
+}
+
+// The widest output's gradient once more, and a sum of each column for every 64 rows; with fp32 products nothing is transposed.
+TEST(MemoryPlan, ATransposedGradientLiesInScratchWithTf32Alone) {
+  gpt2::TrainerOptions o = d12(4, 1024);
+  const int64_t fp32_bytes = plan_memory(o, {}).scratch_bytes;
+  o.matmul = "tf32";
+  EXPECT_EQ(plan_memory(o, {}).scratch_bytes, (4096 + 64) * 3072 * 4);
+  EXPECT_LT(fp32_bytes, 4096 * 3072 * 4);
+  VariantChoice as_stored;
+  as_stored.linear_backward = LinearBackward::as_stored;
+  EXPECT_EQ(plan_memory(o, as_stored).scratch_bytes, fp32_bytes);
+  EXPECT_EQ(linear_backward_scratch_floats(LinearBackward::transposed_dout, MatmulRate::tf32, 65, 10), (65 + 2) * 10);
 }
 
 TEST(MemoryPlan, TheLargestBatchIsTheLastThatFits) {

@@ -21,6 +21,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"layernorm_forward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_forward); }},
     {"layernorm_backward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_backward); }},
     {"linear_forward", [](const VariantChoice& c) { return static_cast<int>(c.linear_forward); }},
+    {"linear_backward", [](const VariantChoice& c) { return static_cast<int>(c.linear_backward); }},
     {"attention_forward", [](const VariantChoice& c) { return static_cast<int>(c.attention_forward); }},
     {"attention_backward", [](const VariantChoice& c) { return static_cast<int>(c.attention_backward); }},
     {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
@@ -46,8 +47,12 @@ TEST(Variants, TheOrderOfNamesIsTheOrderOfTheEnums) {
   EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward, LayernormForward::block_per_row);
   EXPECT_EQ(choose_variants({{"layernorm_backward", "separate_columns"}}).layernorm_backward, LayernormBackward::separate_columns);
   EXPECT_EQ(choose_variants({{"linear_forward", "bias_kernel"}}).linear_forward, LinearForward::bias_kernel);
+  EXPECT_EQ(choose_variants({{"linear_backward", "as_stored"}}).linear_backward, LinearBackward::as_stored);
+  EXPECT_EQ(choose_variants({{"attention_forward", "unfused_causal_blocks"}}).attention_forward, AttentionForward::unfused_causal_blocks);
   EXPECT_EQ(choose_variants({{"attention_forward", "unfused"}}).attention_forward, AttentionForward::unfused);
   EXPECT_EQ(choose_variants({{"attention_forward", "flash"}}).attention_forward, AttentionForward::flash);
+  EXPECT_EQ(choose_variants({{"attention_backward", "unfused_causal_blocks"}}).attention_backward,
+            AttentionBackward::unfused_causal_blocks);
   EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward, AttentionBackward::unfused);
   EXPECT_EQ(choose_variants({{"attention_backward", "flash"}}).attention_backward, AttentionBackward::flash);
   EXPECT_EQ(choose_variants({{"classifier", "one_read"}}).classifier, Classifier::one_read);

@@ -34,6 +34,7 @@ Seen look_at(const std::string& trainer, const VariantFacts& v, bool first_of_sl
   const bool wide_heads = of_hopper || by_its_sums;
   std::string arguments = "profile --trainer " + trainer + " --model " + (wide_heads ? "gpt3:c384" : "tiny") +
                           " --batch-size 2 --seq-len 256 --warmup 1 --steps 1 --traced-steps 1 --no-counters";
+  if (v.slot == "linear_backward") arguments += " --matmul tf32";  // with fp32 its variants are one
   for (const auto& [slot, name] : v.choice) arguments += " --variant " + slot + "=" + name;
   const Outcome run = stepscope(arguments + " --out " + file.string(), "");
   if (run.exit_code == 2 || run.exit_code == 3) {

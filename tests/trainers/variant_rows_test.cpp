@@ -228,8 +228,24 @@ TEST(VariantRows, TheFp32TrainerRefusesInTheSameWay) {
   };
   EXPECT_THAT(ask(small(64, 4, 1 << 16), "classifier", "one_read"), AllOf(HasSubstr("classifier=one_read"), HasSubstr("262272 bytes")));
   EXPECT_THAT(ask(small(512, 2, 512), "attention_backward", "flash"), HasSubstr("256"));
+  EXPECT_EQ(ask(small(512, 4, 512), "attention_backward", "flash"), "");
   EXPECT_THAT(ask(small(12288, 96, 512), "layernorm_backward", "fused_rows"), HasSubstr("8192"));
   EXPECT_EQ(ask(small(64, 4, 50304), "classifier", "one_read"), "");
+}
+
+// In fp32 arithmetic flash holds heads of up to 128 channels, on TF32 tensor cores of up to 64.
+TEST(VariantRows, FlashAttentionGivesWayWhereItsRateCannotHoldTheHeads) {
+  fp32::Run run = fp32_run(small(512, 4, 512));
+  EXPECT_EQ(fp32::variants().settle(run, {}, false).notices, std::vector<std::string>{});
+  run.options.matmul = "tf32";
+  const auto s = fp32::variants().settle(run, {}, false);
+  EXPECT_EQ(s.choice.attention_forward, fp32::AttentionForward::unfused_causal_blocks);
+  EXPECT_EQ(s.choice.attention_backward, fp32::AttentionBackward::unfused_causal_blocks);
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("attention_forward=unfused_causal_blocks runs, not the default flash"),
+                                        HasSubstr("up to 64 channels on TF32"), HasSubstr("the model has 128"))));
+  EXPECT_THAT(refusal([&] { fp32::variants().settle(run, {{"attention_forward", "flash"}}, false); }), HasSubstr("up to 64"));
+  run.options.model = small(512, 8, 512);
+  EXPECT_EQ(fp32::variants().settle(run, {}, false).notices, std::vector<std::string>{});
 }
 
 // What cuBLASLt has no kernel for, it says when the variants are settled; a default gives way, a variant that was asked for is refused.
