@@ -114,11 +114,14 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
                    gradient("dweight", z.out, z.in, kF32, dweight, adds, sums), dout, inp, weight};
       if (z.bias) c.tensors.push_back(gradient("dbias", 1, z.out, kF32, dbias, adds, sums));
       c.flops = 2 * flops(s);
-      c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_backward_scratch(s); };
+      c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.linear_backward_scratch(v, s); };
       c.launch = [&t = t_, s, adds, bias = z.bias](OpContext& x, const std::string& v, Pointers p, void* scratch) {
         t.linear_backward(x, v, p[0], f(p[1]), bias ? f(p[5]) : nullptr, p[2], p[3], p[4], s, adds, scratch);
       };
-      if (has_slot("linear_backward")) c.baseline = "as_stored";
+      if (has_slot("linear_backward")) {
+        c.baseline = "as_stored";
+        if (!z.bias) c.other_forms = {"transposed_dout"};  // lm_head's gradient is as large as the logits: the trainer leaves it as it is
+      }
       if (has_slot("bias_gradient")) {
         c.slot = "bias_gradient";
         c.baseline = "column_sums";

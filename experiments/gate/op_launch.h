@@ -77,10 +77,10 @@ class OpTrainer {
 
   virtual void linear_forward(OpContext&, Variant, void* out, const void* inp, const void* weight, const void* bias,
                               const LinearShape&) const = 0;
-  // Slot "bias_gradient", where the trainer has it. dbias may be null.
+  // Slot "bias_gradient" or "linear_backward", which the trainer has. dbias may be null.
   virtual void linear_backward(OpContext&, Variant, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
                                const void* weight, const LinearShape&, bool accumulate, void* scratch) const = 0;
-  virtual int64_t linear_backward_scratch(const LinearShape&) const = 0;
+  virtual int64_t linear_backward_scratch(Variant, const LinearShape&) const = 0;
 
   virtual void attention_forward(OpContext&, Variant, void* out, float* lse, const void* qkv, const OpShape&, void* scratch) const = 0;
   virtual int64_t attention_forward_scratch(Variant, const OpShape&) const = 0;

@@ -1,8 +1,6 @@
 // Op cases to the launchers of the fp32 trainer.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "experiments/gate/op_launch.h"
 #include "experiments/gate/op_scalars.h"
 #include "fp32/kernels/attention.cuh"
@@ -90,11 +88,9 @@ class Fp32Ops final : public OpTrainer {
     fp32::linear_backward_weight(pick<fp32::LinearBackward>("linear_backward", v), here(c).matmul, dweight, dbias, f(dout), f(inp), s.rows,
                                  s.in, s.out, accumulate, f(scratch), here(c).stream);
   }
-  int64_t linear_backward_scratch(const LinearShape& s) const override {
-    const auto floats = [&](fp32::LinearBackward v) {
-      return fp32::linear_backward_scratch_floats(v, fp32::MatmulRate::tf32, s.rows, s.out);
-    };
-    return 4 * std::max(floats(fp32::LinearBackward::transposed_dout), floats(fp32::LinearBackward::as_stored));
+  int64_t linear_backward_scratch(Variant v, const LinearShape& s) const override {
+    return 4 *
+           fp32::linear_backward_scratch_floats(pick<fp32::LinearBackward>("linear_backward", v), fp32::MatmulRate::tf32, s.rows, s.out);
   }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {

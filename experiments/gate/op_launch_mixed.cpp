@@ -343,7 +343,7 @@ class MixedOps final : public OpTrainer {
     mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias, h(dout), h(inp), s.rows, s.in, s.out, accumulate,
                                   static_cast<float*>(scratch), here(c).stream);
   }
-  int64_t linear_backward_scratch(const LinearShape& s) const override {
+  int64_t linear_backward_scratch(Variant, const LinearShape& s) const override {
     return 4 * mixed::linear_backward_weight_scratch_floats(s.rows, s.out);
   }
 
@@ -595,7 +595,7 @@ class MixedOps final : public OpTrainer {
     };
     switch (pick<mixed::WeightGradients>("weight_gradients", v)) {
       case mixed::WeightGradients::as_fp32: {
-        auto* wide = reinterpret_cast<float*>(h(scratch) + padded(linear_backward_scratch(s) / 2));
+        auto* wide = reinterpret_cast<float*>(h(scratch) + padded(linear_backward_scratch("", s) / 2));
         product(wide);
         gpt2::ops::round_parameters(gpt2::ops::Rounding::nearest, h(dweight), wide, s.in * s.out, nullptr, here(c).stream);
         break;
@@ -606,7 +606,7 @@ class MixedOps final : public OpTrainer {
     }
   }
   int64_t linear_backward_weight_scratch(Variant, const LinearShape& s) const override {
-    return 2 * padded(linear_backward_scratch(s) / 2) + 4 * s.in * s.out;
+    return 2 * padded(linear_backward_scratch("", s) / 2) + 4 * s.in * s.out;
   }
   void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters, int64_t n) const override {
     StepScalars s;

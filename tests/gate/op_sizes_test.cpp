@@ -66,7 +66,12 @@ TEST_P(Sizes, RealOnesGoRoundEveryCappedGridMoreThanOnce) {
   EXPECT_TRUE(turns(norm(), most_gradients(z), 10));
   for (const auto& p : z.products)
     if (p.rows > 16384) {
-      EXPECT_TRUE(turns([&](int64_t rows) { return ops().linear_backward_scratch({rows, p.in, p.out}); }, p.rows, 1)) << p.place;
+      EXPECT_TRUE(turns(
+          [&](int64_t rows) {
+            return ops().linear_backward_scratch("as_stored", {rows, p.in, p.out});
+          },
+          p.rows, 1))
+          << p.place;
     }
 }
 
