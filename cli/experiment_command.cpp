@@ -36,17 +36,39 @@ using experiments::VerdictDocument;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
+// A verdict whose experiment's file is gone or renamed: no command runs it again, and the table still has it.
+void name_verdicts_without_a_file(const fs::path& folder) {
+  std::error_code missing;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, missing))
+    if (fs::exists(entry.path() / "verdict.json") && !fs::exists(entry.path().string() + ".yaml"))
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names)
+    fmt::print(stderr, "stepscope: {}: a verdict without an experiment, expected {}.yaml\n", (folder / name / "verdict.json").string(),
+               (folder / name).string());
+}
+
 void list(bool json, int& exit_code) {
   const fs::path root = root_with_studies();
   const GpuStatus gpu = gpu_status();
   ordered_json all = ordered_json::array();
-  for (const Experiment& e : experiments::read_experiments(studies(root))) {
+  std::vector<Experiment> known;
+  for (const fs::path& file : experiments::experiment_files(studies(root))) {
+    try {
+      known.push_back(experiments::read_experiment(file));
+    } catch (const InputError& error) {  // the others are listed all the same
+      fmt::print(stderr, "stepscope: {}\n", error.what());
+      exit_code = 2;
+    }
+  }
+  for (const Experiment& e : known) {
     std::optional<VerdictDocument> verdict;
     std::vector<std::string> stale;
     std::string unreadable;
     try {
       verdict = experiments::last_verdict(e.name, studies(root), studies(root));
-    } catch (const InputError& error) {  // the others are listed all the same
+    } catch (const InputError& error) {  // as above
       unreadable = error.what();
       fmt::print(stderr, "stepscope: {}\n", unreadable);
       exit_code = 2;
@@ -72,6 +94,7 @@ void list(bool json, int& exit_code) {
     fmt::print("  {}{}\n", verdict->at, stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
   }
   if (json) fmt::print("{}\n", all.dump(1));
+  name_verdicts_without_a_file(studies(root));
 }
 
 // Verdicts of before typed() say where their machine kept files. Only what was joined without quotes can be taken apart at its blanks.
@@ -104,13 +127,15 @@ void index() {
   fs::create_directories(page.parent_path());
   gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts, "../../experiments/studies")));
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
+  name_verdicts_without_a_file(studies(root));
 }
 
 // Says of each verdict file whether it is as it was written and what its measurements say. A file that is none, or cannot be read, is bad
 // input and no false verdict; the others are checked all the same.
 void check(std::vector<std::string> files, int& exit_code) {
   std::error_code missing;
-  if (files.empty())
+  const bool of_the_tree = files.empty();
+  if (of_the_tree)
     for (const auto& entry : fs::directory_iterator(studies(root_with_studies()), missing))
       if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
   if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
@@ -122,6 +147,8 @@ void check(std::vector<std::string> files, int& exit_code) {
     try {
       const VerdictDocument v = experiments::load_verdict(file);
       found = experiments::contradictions(v);
+      if (const std::string folder = fs::path(file).parent_path().filename().string(); of_the_tree && v.name != folder)
+        found.push_back(fmt::format("it is the verdict of {}, expected that of {}, by the name of its folder", v.name, folder));
       if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
     } catch (const experiments::NoVerdict& error) {
       fmt::print(stderr, "stepscope: {}\n", error.what());
@@ -135,6 +162,7 @@ void check(std::vector<std::string> files, int& exit_code) {
     if (found.empty()) fmt::print("{}: as it was written{}\n", file, note);
     all_hold = all_hold && found.empty();
   }
+  if (of_the_tree) name_verdicts_without_a_file(studies(source_root()));
   exit_code = !all_are_verdicts ? 2 : all_hold ? 0 : 1;
 }
 

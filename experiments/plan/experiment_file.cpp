@@ -218,14 +218,18 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
 
 Experiment read_experiment(const fs::path& file) { return parse_experiment(stepscope::read_file(file), file); }
 
-std::vector<Experiment> read_experiments(const fs::path& folder) {
+std::vector<fs::path> experiment_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing))
     if (entry.is_regular_file() && entry.path().extension() == ".yaml") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<Experiment> read_experiments(const fs::path& folder) {
   std::vector<Experiment> out;
-  for (const fs::path& file : files) out.push_back(read_experiment(file));
+  for (const fs::path& file : experiment_files(folder)) out.push_back(read_experiment(file));
   return out;
 }
 

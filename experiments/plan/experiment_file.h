@@ -58,7 +58,8 @@ struct Experiment {
 Experiment read_experiment(const std::filesystem::path& file);
 Experiment parse_experiment(const std::string& yaml, const std::filesystem::path& file);
 
-// Every *.yaml of `folder`, sorted by name.
+// Every *.yaml of `folder`, sorted by name; read_experiments() throws for the first that is none.
+std::vector<std::filesystem::path> experiment_files(const std::filesystem::path& folder);
 std::vector<Experiment> read_experiments(const std::filesystem::path& folder);
 // One of them by name or by path. Throws stepscope::InputError that lists the known names.
 Experiment find_experiment(const std::filesystem::path& folder, const std::string& name);

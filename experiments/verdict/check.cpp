@@ -79,6 +79,11 @@ std::optional<double> step_of(const WorkloadSection& w, char arm) {
   return blocks.empty() ? std::nullopt : std::optional(stepscope::median(blocks));
 }
 
+void check_memory(const WorkloadSection& w, std::vector<std::string>& out) {
+  if (w.memory && !alike(w.memory->delta_bytes, w.memory->b_bytes - w.memory->a_bytes))
+    out.push_back(fmt::format("{}: memory.delta_bytes is not b_bytes less a_bytes", w.workload));
+}
+
 void check_steps(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
   const char* from = was.procedure == Procedure::alone ? "runs" : "blocks";
   for (const auto& [what, ns, arm] : {std::tuple("a_step_ns", was.a_step_ns, 'A'), std::tuple("b_step_ns", was.b_step_ns, 'B')})
@@ -104,6 +109,7 @@ std::vector<std::string> contradictions(const VerdictDocument& document) {
     check_statistics(w, again.workloads[i], out);
     check_verdict(w, again.workloads[i], out);
     check_steps(w, again.workloads[i], out);
+    check_memory(w, out);
   }
   if (document.verdict != verdict_of(document))
     out.push_back(fmt::format("its verdict is {}, its workloads make it {}", name(document.verdict), name(verdict_of(document))));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/words.h"
 
@@ -47,7 +48,12 @@ std::vector<VerdictDocument> read_verdicts(const fs::path& folder) {
     if (entry.is_directory() && fs::exists(entry.path() / "verdict.json")) files.push_back(entry.path() / "verdict.json");
   std::sort(files.begin(), files.end());
   std::vector<VerdictDocument> out;
-  for (const fs::path& file : files) out.push_back(load_verdict(file));
+  for (const fs::path& file : files) {
+    out.push_back(load_verdict(file));
+    if (out.back().name != file.parent_path().filename().string())
+      throw stepscope::InputError(fmt::format("{}: it is the verdict of {}, expected that of {}, by the name of its folder", file.string(),
+                                              out.back().name, file.parent_path().filename().string()));
+  }
   return out;
 }
 

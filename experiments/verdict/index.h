@@ -11,8 +11,7 @@ namespace experiments {
 inline constexpr const char* kIndexBegin = "<!-- experiments: made by `stepscope experiment index`, not by hand -->";
 inline constexpr const char* kIndexEnd = "<!-- end of experiments -->";
 
-// Every NAME/verdict.json below `folder`, sorted by name. Throws stepscope::InputError for one that does not
-// load.
+// Every NAME/verdict.json below `folder`, sorted by name. Throws stepscope::InputError for one that does not load or is of another name.
 std::vector<VerdictDocument> read_verdicts(const std::filesystem::path& folder);
 // `studies`: from the page that holds the table to the folder with the pages, "../../experiments/studies"; "" = links to NAME/README.md.
 std::string index_table(const std::vector<VerdictDocument>& verdicts, const std::string& studies);

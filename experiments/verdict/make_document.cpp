@@ -214,6 +214,11 @@ void fill_sustained(WorkloadSection& w, double alpha) {
   s.joules_per_step = ratio_section(measured->joules_per_step);
   s.sm_clock = ratio_section(measured->sm_clock);
   s.power = ratio_section(measured->power);
+  if (!w.equal_clocks || w.equal_clocks->by != EqualClocksBy::full_clock) return;  // by turns it is of pairs that no document keeps
+  if (const auto full_clock = equal_clocks_of(w.runs, {s.max_sm_clock_mhz, s.power_limit_w}, alpha))
+    w.equal_clocks = EqualClocksSection{full_clock->by, ratio_section(full_clock->ratio), full_clock->sm_clock_mhz};
+  else
+    w.equal_clocks.reset();
 }
 
 VerdictDocument verdict_document(const std::string& name, const std::optional<Experiment>& e, const std::vector<WorkloadResult>& results,

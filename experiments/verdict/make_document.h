@@ -38,7 +38,8 @@ struct RunFacts {
 VerdictDocument verdict_document(const std::string& name, const std::optional<Experiment>& experiment,
                                  const std::vector<WorkloadResult>& results, const RunFacts& facts);
 
-// Made from the recorded processes alone, so that a check can make it again: arms, and ratios at level `alpha`.
+// Made from the recorded processes alone, so that a check can make it again: arms, and ratios at level `alpha`. A ratio at equal clocks that
+// is there and is of the processes' first steps is made again too.
 void fill_sustained(WorkloadSection& workload, double alpha);
 // What the decision saves of a step of arm A, with its interval.
 void fill_saving(WorkloadSection& workload, const Decision& decision);

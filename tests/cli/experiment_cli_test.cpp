@@ -485,6 +485,47 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
 }
 
+TEST_F(ExperimentCli, lists_the_others_when_one_file_is_no_experiment) {
+  std::ofstream(root_ / "experiments/studies/broken.yaml") << "foo: 1\n";
+  const Outcome o = run("list --json");
+  EXPECT_EQ(o.exit_code, 2) << o.err;
+  EXPECT_EQ(json::parse(o.out).size(), 1u);
+  EXPECT_THAT(o.err, HasSubstr("broken.yaml"));
+}
+
+// `index` once wrote the verdict that lay in X over the one that lay in the folder of its name.
+TEST_F(ExperimentCli, a_verdict_lies_in_the_folder_of_its_name) {
+  const fs::path studies = root_ / "experiments/studies", name = "fp32-zero-grad-memset";
+  const std::string written = slurp(fs::path(SOURCE_DIR) / "experiments/studies" / name / "verdict.json");
+  for (const fs::path& folder : {name, fs::path("kept")}) {
+    fs::create_directories(studies / folder);
+    std::ofstream(studies / folder / "verdict.json") << written;
+  }
+  const std::string says =
+      "kept/verdict.json: it is the verdict of fp32-zero-grad-memset, expected that of kept, by the name of its folder";
+  const Outcome check = run("check");
+  EXPECT_EQ(check.exit_code, 1);
+  EXPECT_THAT(check.out, HasSubstr(says));
+  const Outcome index = run("index");
+  EXPECT_EQ(index.exit_code, 2);
+  EXPECT_THAT(index.err, HasSubstr(says));
+  EXPECT_EQ(slurp(studies / name / "verdict.json"), written);
+  EXPECT_FALSE(fs::exists(studies / name / "README.md"));
+}
+
+TEST_F(ExperimentCli, a_verdict_whose_experiment_is_gone_is_named) {
+  const fs::path folder = root_ / "experiments/studies/fp32-zero-grad-memset";
+  fs::create_directories(folder);
+  fs::copy_file(fs::path(SOURCE_DIR) / "experiments/studies/fp32-zero-grad-memset/verdict.json", folder / "verdict.json");
+  for (const char* command : {"list", "check", "index"}) {
+    const Outcome o = run(command);
+    EXPECT_EQ(o.exit_code, 0) << command;
+    EXPECT_THAT(o.err, HasSubstr("a verdict without an experiment, expected " + folder.string() + ".yaml")) << command;
+  }
+  std::ofstream(folder.string() + ".yaml") << slurp(fs::path(SOURCE_DIR) / "experiments/studies/fp32-zero-grad-memset.yaml");
+  EXPECT_THAT(run("list").err, ::testing::Not(HasSubstr("a verdict without")));
+}
+
 TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
   fs::create_directories(root_ / "experiments/studies/cpu-sixteen-micro-batches");
   std::ofstream(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json")

@@ -253,6 +253,24 @@ TEST(alone, a_changed_number_is_not_what_its_runs_say) {
   EXPECT_THAT(contradictions(d), ::testing::Contains("d12 B=4 T=1024: statistics.ratio is not what its runs say"));
 }
 
+// The table of all experiments shows both ratios.
+TEST(alone, a_changed_ratio_at_equal_clocks_is_not_what_its_runs_say) {
+  VerdictDocument d = document({alone(-0.5)});
+  d.workloads[0].equal_clocks.emplace(EqualClocksSection{EqualClocksBy::full_clock, {}, 1980});
+  decide_again(d);
+  ASSERT_THAT(contradictions(d), IsEmpty());
+  EXPECT_NEAR(d.workloads[0].equal_clocks->ratio.ratio, 0.98, 1e-12);
+  VerdictDocument changed = d;
+  changed.workloads[0].equal_clocks->ratio = {1.02, {1.019, 1.021}, 1e-3, 7};
+  EXPECT_THAT(contradictions(changed), ::testing::Contains(HasSubstr("workloads[0].equal_clocks.ratio")));
+  changed = d;
+  for (AloneRun& r : changed.workloads[0].runs) r.full_clock_ns.reset();
+  EXPECT_THAT(contradictions(changed), ::testing::Contains(HasSubstr("workloads[0].equal_clocks")));
+  changed = d;
+  changed.workloads[0].memory = MemorySection{100, 90, 10};
+  EXPECT_THAT(contradictions(changed), ::testing::ElementsAre("d12 B=4 T=1024: memory.delta_bytes is not b_bytes less a_bytes"));
+}
+
 TEST(alone, is_decided_again_from_its_processes) {
   VerdictDocument d = document({alone(-0.5)});
   const Json first = to_json(d);
