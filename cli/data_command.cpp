@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
@@ -63,6 +64,16 @@ void refuse_what_is_no_number(const gpt2::Checkpoint& c, const std::string& path
   }
 }
 
+// A training run's model.bin has a checksum in the state.bin beside it; alone its format has none.
+void refuse_another_model(const gpt2::MappedFile& file, const std::filesystem::path& path) {
+  const std::filesystem::path state = path.parent_path() / "state.bin";
+  if (path.filename() != "model.bin" || !std::filesystem::exists(state)) return;
+  const uint64_t found = gpt2::Checksum::of(file.bytes()), said = gpt2::load_training_state(state).model_checksum;
+  if (found != said)
+    throw stepscope::InputError(fmt::format("{}: damaged, or not of the training state beside it: checksum {:016x}, state.bin says {:016x}",
+                                            path.string(), found, said));
+}
+
 void check(const std::string& path) {
   const gpt2::MappedFile file(path);
   int32_t magic = 0;
@@ -86,6 +97,7 @@ void check(const std::string& path) {
     case kCheckpoint: {
       const gpt2::Checkpoint c = gpt2::parse_checkpoint(file.bytes(), path);
       refuse_what_is_no_number(c, path);
+      refuse_another_model(file, path);
       fmt::print("{}: checkpoint, {}, {} parameters\n", path, gpt2::describe(c.config), c.parameters.size());
       return;
     }

@@ -440,7 +440,7 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   auto* sweep = c->add_list("--sweep-learning-rates", f->sweep_rates,
                             "do the run once per rate, such as 1e-4,3e-4,1e-3, and print which came to the lowest loss");
   sweep->check(real_above(0, 1e38))->type_name("RATE,RATE,…");
-  Argument* quiet = c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
+  Argument* quiet = c->add_flag("--quiet,-q", f->quiet, "print no line for a step: only validations, evaluations, samples and the summary");
   c->add_flag("--json", f->json, "print one JSON object per step, and one per validation, evaluation and sample")->excludes(quiet);
   c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, of both GPU trainers or of --trainer, and stop");
   c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")

@@ -127,7 +127,7 @@ ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& r
     }
   }
   for (const auto& [path, hash] : then)
-    if (!now.contains(path)) out.changed.push_back(fmt::format("{} of receipt {} is gone{}", path, name, cure));
+    if (!now.contains(path)) out.changed.push_back(fmt::format("{} of receipt {} is no source of the step any more{}", path, name, cure));
   return out;
 }
 

@@ -272,6 +272,20 @@ TEST_F(WeightsCli, check_refuses_weights_that_are_no_numbers_and_says_where) {
   EXPECT_EQ(stepscope("data --check " + file("fp32.bin") + " " + file("bf16.bin")).exit_code, 0);
 }
 
+TEST_F(WeightsCli, check_of_a_runs_model_asks_the_training_state_beside_it) {
+  ASSERT_EQ(
+      stepscope("train --trainer reference --model tiny --batch-size 1 --seq-len 8 --steps 1 -q --checkpoints " + file("run")).exit_code,
+      0);
+  const std::string model = file("run/step-00000001/model.bin");
+  ASSERT_EQ(stepscope("data --check " + model).exit_code, 0);
+  std::fstream(model, std::ios::in | std::ios::out | std::ios::binary).seekp(4000).write("\0\0\0\0", 4);
+  const Outcome o = stepscope("data --check " + model);
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr(model + ": damaged, or not of the training state beside it: checksum"));
+  std::filesystem::rename(model, file("alone.bin"));
+  EXPECT_EQ(stepscope("data --check " + file("alone.bin")).exit_code, 0);
+}
+
 TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
   for (const std::string from : {"fp32", "bf16"}) {
     SCOPED_TRACE(from);
