@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <sstream>
 #include <type_traits>
 
 #include "base/errors.h"
@@ -39,6 +41,52 @@ std::string tensor_source(const ProfileDocument& d) {
   return any ? "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed" : "-";
 }
 
+// A command line without these flags and their values.
+std::string without_flags(const std::string& line, const std::set<std::string>& flags) {
+  std::istringstream words(line);
+  std::string word, out;
+  while (words >> word) {
+    if (flags.contains(word))
+      words >> word;
+    else if (!flags.contains(word.substr(0, word.find('='))))
+      out += (out.empty() ? "" : " ") + word;
+  }
+  return out;
+}
+
+// An export of Nsight Systems does not say what ran: its documents have the file's name there.
+std::string program_of(const ProfileDocument& d) {
+  if (d.run.trainer) return fmt::format("the trainer {}", *d.run.trainer);
+  if (d.collection.producer == "nsys" || d.collection.program.empty()) return "-";
+  return without_flags(d.collection.program, {"--run-json"});  // `profile` names a file of its own there, another one in each run
+}
+
+// The trainers are part of stepscope, and a report has the name of the program without its flags.
+bool is_stepscope(const ProfileDocument& d) {
+  const std::string path = d.collection.program.substr(0, d.collection.program.find(' '));
+  return path.substr(path.rfind('/') + 1).starts_with("stepscope");
+}
+
+// How `profile` was told to take another program: its own flags, without those that only say what is shown and where it is written.
+std::string flags_of_profile(const ProfileDocument& d) {
+  const std::string line = d.run.command.substr(0, d.run.command.find(" -- "));
+  const size_t flags = line.find(" profile");
+  if (d.run.trainer || d.collection.producer != "cupti" || flags == std::string::npos) return "-";
+  return without_flags(line.substr(flags),
+                       {"-o", "--out", "--by", "--top", "--csv", "--csv-rows", "--trace", "--report", "--keep-recording", "--raw-trace"});
+}
+
+// Of a trace without any, a document says nothing; what cannot see them says nothing either.
+std::string graph_launches(const ProfileDocument& d) {
+  if (d.collection.graph_launches) return fmt::to_string(*d.collection.graph_launches);
+  return d.collection.producer == "ncu" || d.collection.producer == "nsys" ? "-" : "0";
+}
+
+std::string throttled(const ProfileDocument& d) {
+  const EnvironmentSection& e = d.environment;
+  return !e.samples && e.throttle_reasons.empty() ? "-" : fmt::format("{}", fmt::join(e.throttle_reasons, "+"));
+}
+
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
   // What one of them does not say is no difference.
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
@@ -56,6 +104,9 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     }
     for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
   };
+  const bool trainers = a.run.trainer && b.run.trainer, only_one = a.run.trainer.has_value() != b.run.trainer.has_value();
+  if (!trainers && !(only_one && is_stepscope(a) && is_stepscope(b))) add("program", program_of(a), program_of(b), false);
+  add("command", flags_of_profile(a), flags_of_profile(b), false);
   add("ranks", fmt::to_string(ranks_of(a)), fmt::to_string(ranks_of(b)), false);
   for (const stepscope::RunField& f : stepscope::run_fields()) {
     if (f.compare == stepscope::Compare::not_at_all) continue;
@@ -63,27 +114,29 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     std::visit(
         [&](auto member) {
           using T = std::remove_cvref_t<decltype(a.run.*member)>;
-          if constexpr (std::is_same_v<T, std::map<std::string, std::string>>)
-            // Only what is not the default is written down.
-            add_words(words + " ", a.run.*member, b.run.*member, "default");
-          else
+          if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+            // Only what is not the default is written down, and by trainers alone.
+            if (!only_one) add_words(words + " ", a.run.*member, b.run.*member, "default");
+          } else {
             add(words, shown(a.run.*member), shown(b.run.*member), f.compare == stepscope::Compare::unlike);
+          }
         },
         f.member);
   }
   add("collected by", a.collection.producer, b.collection.producer, false);
   add("tensor use from", tensor_source(a), tensor_source(b), false);
   add("times of", a.collection.time_basis, b.collection.time_basis, false);
-  add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)),
-      fmt::to_string(b.collection.graph_launches.value_or(0)), false);
+  add("launches from a CUDA graph", graph_launches(a), graph_launches(b), false);
   if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions, "-");
-  add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
-  add("build", shown(a.run.build_type), shown(b.run.build_type), false);
+  // Until 2026-11-29 documents of reports and of other programs had the revision of the stepscope that made the document.
+  if (trainers) {
+    add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
+    add("build", shown(a.run.build_type), shown(b.run.build_type), false);
+  }
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
   if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
   add("timed steps on a device that was", shown(a.timing.state), shown(b.timing.state), false);
-  add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")),
-      fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
+  add("throttled", throttled(a), throttled(b), false);
 }
 
 bool idle_known(const ProfileDocument& a, const ProfileDocument& b) { return a.totals.idle_ns && b.totals.idle_ns; }

@@ -233,7 +233,9 @@ ordered_json to_json(const StateChange& s) {
 std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   std::string out =
       fmt::format("A {}\nB {}\n", elide(stepscope::printable(o.a_name), o.width - 2), elide(stepscope::printable(o.b_name), o.width - 2));
-  if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
+  if (!d.runs.empty())
+    out +=
+        styled(wrapped(stepscope::printable("not the same: " + difference_words(d)), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
   for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
   if (d.ranks) out += wrapped(rank_words(*d.ranks), o.width, 2) + "\n";

@@ -186,6 +186,22 @@ TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code, 0);
 }
 
+TEST_F(IngestCli, diff_names_programs_that_are_no_trainers) {
+  const std::string measured = SOURCE_DIR "/python/measured/profile_";
+  const Outcome o = stepscope("diff " + measured + "eager.json " + measured + "replaced.json --json");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  const auto different = nlohmann::json::parse(o.out)["not_the_same"];
+  ASSERT_FALSE(different.empty());
+  EXPECT_EQ(different[0]["what"], "program");
+  EXPECT_EQ(different[0]["a"], "python3 python/tools/measure.py step --batch 16 --steps 30");
+  auto d = nlohmann::json::parse(slurp(measured + "eager_now.json"));
+  d["run"]["command"] = "stepscope profile --step-range epoch -- ./another";
+  d["collection"]["program"] = "./another";
+  std::ofstream(file("b.json")) << d;
+  EXPECT_THAT(stepscope("diff " + measured + "eager_now.json " + file("b.json")).out,
+              AllOf(HasSubstr("not the same: program"), HasSubstr("-> ./another"), HasSubstr("--step-range epoch")));
+}
+
 // A step against kernels alone passed a gate, or failed it by 14,900%.
 TEST_F(IngestCli, diff_judges_steps_by_steps_only) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);

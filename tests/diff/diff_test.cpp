@@ -332,9 +332,10 @@ TEST(Diff, ListsWhereverBothSaySomethingElse) {
                 a.run.data = {"one.bin", "two.bin"}, b.run.data = {"one.bin"};
                 a.collection.time_basis = "activity", b.collection.time_basis = "counters";
                 a.collection.graph_launches = 2;
+                a.run.trainer = b.run.trainer = "mixed";
                 a.run.git_revision = "abc", b.run.git_revision = "def";
                 a.run.build_type = "Release", b.run.build_type = "Debug";
-                a.environment.throttle_reasons = {"one", "two"};
+                a.environment.throttle_reasons = {"one", "two"}, b.environment.samples = 3;
                 b.ranks.resize(2), b.world.size = 2;
               }),
               ElementsAre("device: NVIDIA H200 -> NVIDIA H100, unlike", "ranks: 1 -> 2", "deterministic: yes -> no", "seed: 1 -> 2",
@@ -351,6 +352,101 @@ TEST(Diff, ListsWhereverBothSaySomethingElse) {
               }),
               ElementsAre("collected by: cupti -> ncu"))
       << "versions of other tools are no difference of the runs";
+}
+
+// Two programs that are no trainers of ours were compared without a word.
+TEST(Diff, NamesTheProgramsThatAreNoTrainers) {
+  using Document = ProfileDocument;
+  const auto ran = [](Document& d, const std::string& flags, const std::string& program) {
+    d.collection.program = program;
+    d.run.command = fmt::format("bin/stepscope profile {} -- {}", flags, program);
+  };
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                ran(a, "--step-range step --steps 8 -o a.json", "python3 train.py");
+                ran(b, "--step-range step --by op --out=b.json", "python3 train.py --fused");
+              }),
+              ElementsAre("program: python3 train.py -> python3 train.py --fused",
+                          "command: profile --step-range step --steps 8 -> profile --step-range step"));
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                ran(a, "-o a.json --top 3", "./x");
+                ran(b, "--by op --out b.json --report b.html", "./x");
+              }),
+              ElementsAre())
+      << "where a document is written to is no difference of what ran";
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.run.command = "stepscope join a.jsonl", b.run.command = "stepscope join b.jsonl";
+                a.collection.program = "stepscope train --batch-size 4 --run-json /tmp/1";
+                b.collection.program = "stepscope train --batch-size 8 --run-json /tmp/2";
+              }),
+              ElementsAre("program: stepscope train --batch-size 4 -> stepscope train --batch-size 8"))
+      << "recordings without their run.json";
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.collection.producer = b.collection.producer = "ncu";
+                a.collection.program = "/bin/one", b.collection.program = "/bin/two";
+                a.run.command = "stepscope ingest a.ncu-rep", b.run.command = "stepscope ingest b.ncu-rep --first 1";
+              }),
+              ElementsAre("program: /bin/one -> /bin/two"));
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.collection.producer = b.collection.producer = "nsys";
+                a.collection.program = "a.sqlite", b.collection.program = "b.sqlite";
+              }),
+              ElementsAre())
+      << "these are the names of the exports";
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.run.trainer = "mixed", a.collection.program = "stepscope train --trainer mixed";
+                b.collection.program = "python3 train.py";
+              }),
+              ElementsAre("program: the trainer mixed -> python3 train.py"));
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.run.trainer = "mixed", a.collection.program = "stepscope train --trainer mixed";
+                b.collection.program = "/work/build/bin/stepscope";
+              }),
+              ElementsAre())
+      << "the report may be of that trainer";
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
+                a.run.trainer = b.run.trainer = "mixed";
+                ran(a, "--steps 8", "stepscope train --run-json 1"), ran(b, "--steps 9", "stepscope train --run-json 2");
+              }),
+              ElementsAre())
+      << "a trainer says its settings itself";
+}
+
+TEST(Diff, AProgramsNameCannotWriteToTheTerminal) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  a.collection.program = "one", b.collection.program = "\x1b[2Jtwo";
+  EXPECT_THAT(diff_table(diff_profiles(a, b), {"a", "b"}), HasSubstr("program one -> ?[2Jtwo"));
+}
+
+// "throttled none -> power_cap" and "launches from a CUDA graph 0 -> 402" were said of a report that knows neither.
+TEST(Diff, WhatAReportDoesNotKnowIsNotCompared) {
+  EXPECT_THAT(differences([](ProfileDocument& report, ProfileDocument& ours) {
+                report.collection.producer = "ncu";
+                ours.run.trainer = "mixed";
+                ours.run.variants = {{"gelu", "kernel"}};
+                ours.run.git_revision = "abc", ours.run.build_type = "Release";
+                ours.collection.graph_launches = 402;
+                ours.environment.samples = 14, ours.environment.throttle_reasons = {"power_cap"};
+              }),
+              ElementsAre("collected by: ncu -> cupti"));
+  EXPECT_THAT(differences([](ProfileDocument& a, ProfileDocument& b) {
+                a.collection.producer = b.collection.producer = "nsys";
+                b.collection.graph_launches = 402;
+              }),
+              ElementsAre());
+  EXPECT_THAT(differences([](ProfileDocument& a, ProfileDocument& b) {
+                a.environment.samples = b.environment.samples = 14;
+                b.environment.throttle_reasons = {"power_cap"};
+              }),
+              ElementsAre("throttled:  -> power_cap"));
+}
+
+// Older documents of reports and of other programs name the stepscope that made the document, and not the code that was measured.
+TEST(Diff, TheCodeOfProgramsThatAreNoTrainersIsNotCompared) {
+  const auto revisions = [](ProfileDocument& a, ProfileDocument& b) {
+    a.run.git_revision = "abc", b.run.git_revision = "def";
+    a.run.build_type = "Release", b.run.build_type = "Debug";
+  };
+  EXPECT_THAT(differences(revisions), ElementsAre());
 }
 
 // An older document does not name the metric: it is the one that there was, where any kernel has a number.
