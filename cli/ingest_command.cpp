@@ -9,7 +9,6 @@
 #include "base/errors.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
-#include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/report_output.h"
 #include "cli/values.h"
@@ -105,10 +104,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   if (const auto gpu = recording.session.device.find("name");
       !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
     throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
-  profiler::ProfileOptions profile;
-  profile.git_revision = kGitRevision;
-  profile.build_type = kBuildType;
-  profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, profile);
+  profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, {});
   document.run.command = line.text();
   document.collection.program = recording.session.program;
   // No export of nsys says what ran.

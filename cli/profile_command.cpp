@@ -282,8 +282,6 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   plan.raw_trace = f.raw_trace;
 
   profiler::ProfileOptions options;
-  options.git_revision = kGitRevision;
-  options.build_type = kBuildType;
   options.profiled_at = stepscope::now_utc();
 
   auto run = [&](const std::string& mode, const std::string& output) {

@@ -54,10 +54,10 @@ bool reported_by_collector(const Recording& r, const std::string& name) {
 void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInfo>& run, const ProfileOptions& o) {
   RunSection& s = d.run;
   s.command = r.session.program;
-  s.git_revision = text_or_none(o.git_revision);
-  s.build_type = text_or_none(o.build_type);
   s.profiled_at = text_or_none(o.profiled_at);
   if (!run) return;
+  s.git_revision = text_or_none(o.git_revision);
+  s.build_type = text_or_none(o.build_type);
   static_cast<stepscope::RunFields&>(s) = *run;
   if (s.model_flops && !std::isfinite(*s.model_flops)) s.model_flops.reset();
   s.stopped = text_or_none(run->stopped);

@@ -20,7 +20,7 @@ namespace profiler {
 struct ProfileOptions {
   int64_t first_timed_step = 0;  // position among run.json's steps, 0-based
   int64_t timed_steps = 0;
-  std::string git_revision, build_type;
+  std::string git_revision, build_type;         // of the trainers; a document of another program leaves them out
   std::string profiled_at;                      // UTC, ISO 8601
   std::map<std::string, std::string> versions;  // beside those of the recording: cublas, cudnn, …
 };

@@ -111,6 +111,21 @@ TEST_F(IngestCli, rules_are_a_name_or_a_file) {
   EXPECT_THAT(o.out, HasSubstr("passes_from_rules x 5: rules 'mine'"));
 }
 
+// The revision of the stepscope that read the report is not that of the code that was measured.
+TEST_F(IngestCli, a_document_of_a_report_names_no_code) {
+  ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);
+  const auto run = nlohmann::json::parse(slurp(file("doc.json")))["run"];
+  EXPECT_FALSE(run.contains("git_revision")) << run;
+  EXPECT_FALSE(run.contains("build_type")) << run;
+  auto older = nlohmann::json::parse(slurp(file("doc.json")));
+  older["run"]["git_revision"] = "0000000000000000000000000000000000000000";
+  older["run"]["build_type"] = "Debug";
+  std::ofstream(file("older.json")) << older;
+  const Outcome o = stepscope("diff " + file("older.json") + " " + file("doc.json"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, Not(HasSubstr("not the same")));
+}
+
 TEST_F(IngestCli, prints_the_command_that_collects_what_it_reads) {
   const Outcome o = stepscope("ingest --metrics-command");
   EXPECT_EQ(o.exit_code, 0);

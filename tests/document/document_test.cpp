@@ -523,6 +523,18 @@ TEST(Profile, AnEmptyCaptureIsAnError) {
   EXPECT_EQ(to_json(profile_from_json(to_json(d), "p")), to_json(d));
 }
 
+// The revision of the stepscope that watched is not that of the program.
+TEST(Profile, OfAnotherProgramNamesNoCode) {
+  const Recording r = fixture::gpt2_recording();
+  const ProfileDocument ours = build_profile(r, fixture::gpt2_run(), {}, fixture::options());
+  EXPECT_EQ(ours.run.git_revision, "abc1234");
+  EXPECT_EQ(ours.run.build_type, "RelWithDebInfo");
+  const ProfileDocument another = build_profile(r, std::nullopt, {}, fixture::options());
+  EXPECT_FALSE(another.run.git_revision);
+  EXPECT_FALSE(another.run.build_type);
+  EXPECT_EQ(another.run.profiled_at, ours.run.profiled_at);
+}
+
 TEST(Profile, ALostRecordMakesItFail) {
   Recording r = fixture::gpt2_recording();
   r.launches.erase(r.launches.begin() + 3);
