@@ -127,6 +127,7 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
   CollectionSection& c = d.collection;
   c.producer = r.session.producer;
   c.program = r.session.program;
+  c.measured_kernels = r.measured_kernels;
   c.time_basis = "none";
   if (a) {
     c.traced_steps = a->traced_steps;

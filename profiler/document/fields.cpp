@@ -202,10 +202,12 @@ const std::vector<Field<CollectionSection>>& fields_of() {
        "(Nsight Compute)",
        &C::time_basis},
       {"shown_step", "", "recording", "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
+      {"measured_kernels", "", "recording",
+       "kernels that Nsight Compute measured; totals.launches are more where a rule lets one stand for several layers",
+       &C::measured_kernels},
       {"graph_launches", "", "activity",
-       "launches of the traced step that came from a CUDA graph; absent: none. Counted steps never use the "
-       "graph, "
-       "inside which kernels cannot be counted one by one",
+       "launches of the traced step that came from a CUDA graph; absent: none, or of a report that does not tell. Counted steps never use "
+       "the graph, inside which kernels cannot be counted one by one",
        &C::graph_launches},
       {"tensor_metric", "", "counter",
        "where tensor_active_pct comes from: a metric, or a formula of several. Absent: the document has "

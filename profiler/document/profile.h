@@ -58,7 +58,7 @@ struct CollectionSection {
   int64_t traced_steps = 0, counted_steps = 0;
   std::string time_basis;
   Count shown_step;
-  Count graph_launches;
+  Count measured_kernels, graph_launches;
   Text tensor_metric, tensor_instructions_metric;
   Number traced_overhead_pct, collecting_ns;
   std::vector<CounterSetRow> counter_sets;

@@ -30,6 +30,7 @@ class Converter {
     choose_steps();
     add_launches();
     if (in_.tool == "ncu") {
+      r_.measured_kernels = static_cast<int64_t>(chosen_.size());
       add_counters();
       r_.missing.push_back({"kernels_measured_alone", 1, in_.form});
     }

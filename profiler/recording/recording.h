@@ -24,6 +24,7 @@ struct Recording {
   std::vector<EnvironmentSample> environment;
   std::vector<EnergySample> energy;
   std::vector<MissingRecord> missing;
+  std::optional<int64_t> measured_kernels;  // of a report of Nsight Compute, in no file: launches may be more
 };
 
 // Throws stepscope::InputError naming file and line: not a recording, another schema version, an unknown type

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "profiler/document/missing_rows.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/names.h"
 
@@ -42,7 +43,8 @@ std::vector<Fact> headline(const ProfileDocument& d) {
     if (d.timing.state) after += (after.empty() ? "" : " ") + *d.timing.state;
     facts.push_back({"step", milliseconds(t.median) + " ms", after});
   } else if (d.totals.time_ns && d.collection.producer == "ncu") {
-    facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms", "each measured alone"});
+    facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms",
+                     is_missing(d, "launches_multiplied") ? "measured alone, some counted several times" : "each measured alone"});
   }
   if (d.world.tokens_per_s)
     facts.push_back({"", thousands(*d.world.tokens_per_s), fmt::format("tokens/s on {} ranks", d.world.size.value_or(0))});

@@ -46,10 +46,19 @@ std::string step_line(const ProfileDocument& d, size_t width) {
   return joined(parts, "   ", width);
 }
 
+// A rule may let one kernel stand for several layers; documents of before 2026-11-29 do not say how many kernels there were.
+std::string measured_words(const ProfileDocument& d) {
+  const int64_t shown = d.totals.launches.value_or(0);
+  if (!d.collection.measured_kernels && is_missing(d, "launches_multiplied"))
+    return number_of(shown, "launch", "launches") + " of kernels that Nsight Compute measured each alone, some shown several times";
+  const int64_t measured = d.collection.measured_kernels.value_or(shown);
+  return number_of(measured, "kernel", "kernels") + ", each measured alone by Nsight Compute" +
+         (shown > measured ? fmt::format(", shown as {} launches", shown) : "");
+}
+
 std::string how_measured(const ProfileDocument& d, size_t width) {
   std::vector<std::string> parts;
-  if (measured_alone(d))
-    parts.push_back(number_of(d.totals.launches.value_or(0), "kernel", "kernels") + ", each measured alone by Nsight Compute");
+  if (measured_alone(d)) parts.push_back(measured_words(d));
   if (d.collection.producer == "nsys") parts.push_back("traced by Nsight Systems");
   if (d.run.timed_steps.value_or(0) > 0) parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
   if (d.collection.traced_steps > 0 && d.collection.shown_step) {

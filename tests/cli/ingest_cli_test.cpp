@@ -111,6 +111,17 @@ TEST_F(IngestCli, rules_are_a_name_or_a_file) {
   EXPECT_THAT(o.out, HasSubstr("passes_from_rules x 5: rules 'mine'"));
 }
 
+// "15 kernels, each measured alone" was said of a file of four.
+TEST_F(IngestCli, kernels_that_a_rule_multiplies_are_counted_as_the_report_has_them) {
+  write("r.yaml", "schema: stepscope.rules/1\nname: mine\nrules:\n- {kernel: ., pass: forward, op: qkv, times: 12}\n");
+  const Outcome o = ingest(kData + "fp32_basic.ncu-rep --rules " + file("r.yaml"));
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("\n5 kernels, each measured alone by Nsight Compute, shown as 60 launches\n"),
+                           HasSubstr("launches_multiplied x 5")));
+  EXPECT_EQ(nlohmann::json::parse(slurp(file("doc.json")))["collection"]["measured_kernels"], 5);
+  EXPECT_THAT(stepscope("report " + file("doc.json")).out, HasSubstr("5 kernels, each measured alone by Nsight Compute, shown as 60"));
+}
+
 // The revision of the stepscope that read the report is not that of the code that was measured.
 TEST_F(IngestCli, a_document_of_a_report_names_no_code) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);

@@ -115,6 +115,7 @@ TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {
       "t");
   const Recording r = to_recording(report(), o);
   ASSERT_EQ(r.launches.size(), 14u);
+  EXPECT_EQ(r.measured_kernels, 3);
   EXPECT_EQ(r.launches[12].path, "step/forward/11/qkv");
   const ProfileDocument d = build_profile(r, std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.totals.time_ns, 1e4 + 12 * 2e4 + 3e4);
