@@ -141,6 +141,8 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   add_report_flags(*c, f->report);
   f->all = c->arguments();
   c->footer(
+      "Exit 0: shown. 1: shown, but something severe is missing (kernels without a time).\n"
+      "2: bad flags, no report, or a damaged one. 3: built without SQLite.\n"
       "Examples:\n"
       "  stepscope ingest report.ncu-rep\n"
       "  stepscope ingest report.ncu-rep --rules llm.c --ceilings profile.json --by op\n"

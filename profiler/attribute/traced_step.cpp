@@ -111,7 +111,8 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
     if (key.first == Activity::kernel || key.first == Activity::cpu_op) t.kernels.push_back(l);
   }
   if (std::none_of(t.operations.begin(), t.operations.end(), [](const auto& o) { return o.has_time; })) return std::nullopt;
-  if (without_time && !already_reported(r, "kernels_without_time")) t.missing.push_back({"kernels_without_time", without_time, ""});
+  if (without_time && !already_reported(r, "kernels_without_time") && !already_reported(r, "results_without_time"))
+    t.missing.push_back({"kernels_without_time", without_time, ""});
   std::stable_sort(t.operations.begin(), t.operations.end(),
                    [](const TracedOperation& a, const TracedOperation& b) { return a.record->start_ns < b.record->start_ns; });
 

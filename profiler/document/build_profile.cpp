@@ -464,7 +464,8 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);
     if (!run && attribution->step && recording.session.producer == "cupti") add_missing(d, {"run_info_missing", 1, ""});
   } else {
-    if (!is_missing(d, "phases_not_traced")) add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
+    if (!is_missing(d, "phases_not_traced") && !is_missing(d, "results_without_time"))
+      add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
   }
   if (run)
     fill_timing(d, *run, ceilings, options);

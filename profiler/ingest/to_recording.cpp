@@ -150,6 +150,13 @@ class Converter {
     return 0;
   }
 
+  // Where the report has the metric, it is not that nobody collected it.
+  static std::string what_of_times(const LaunchMetrics& m, bool none_has_one) {
+    if (!none_has_one) return fmt::format("; the report has {} for others", kDurationMetrics[0]);
+    const bool in_report = std::any_of(m.durations.begin(), m.durations.end(), [](const auto& d) { return d.has_value(); });
+    return in_report ? fmt::format("; the report has {} without a value", kDurationMetrics[0]) : "";
+  }
+
   void add_launches() {
     std::vector<std::optional<RulePlace>> places(chosen_.size());
     if (options_.rules) places = place_by_rules(*options_.rules, chosen_);
@@ -182,14 +189,9 @@ class Converter {
       }
       if (times > 1 && multiplied++ == 0) first_multiplied = fmt::format("'{}' {} times", l.name, times);
     }
-    if (without_time) {
-      const bool in_report = std::any_of(metrics.durations.begin(), metrics.durations.end(), [](const auto& d) { return d.has_value(); });
+    if (without_time && in_.tool == "ncu")
       r_.missing.push_back(
-          {"metrics_not_in_report", without_time,
-           in_report
-               ? fmt::format("time of {} results: the report has {} for others and no value for these", without_time, kDurationMetrics[0])
-               : fmt::format("time of {} results: collect with ncu --metrics {}", without_time, kDurationMetrics[0])});
-    }
+          {"results_without_time", without_time, fmt::format("of {} results{}", chosen_.size(), what_of_times(metrics, r_.stats.empty()))});
     if (multiplied)
       r_.missing.push_back({"launches_multiplied", multiplied,
                             fmt::format("rules '{}' let {} launches stand for several layers, first {}", options_.rules->name, multiplied,

@@ -17,8 +17,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"torn_activity_buffer", severe, "collect",
      "An activity buffer could not be read to its end; the records behind the tear are lost. Run again."},
     {"kernels_without_time", severe, "collect",
-     "Kernels came with a zero or reversed time stamp, or with none, and add nothing to any time; trace fewer steps. "
-     "A report may be cut, or lack gpu__time_duration."},
+     "Kernels came with a zero or reversed time stamp, or with none, and add nothing to any time; trace fewer steps."},
     {"unmatched_correlation", severe, "collect",
      "Kernels had no launch call with their correlation id, so their range is unknown; run again and report "
      "it."},
@@ -125,6 +124,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "The file is cut or damaged; only the results before the damage are shown. Copy or collect it again."},
     {"report_version_unknown", notice, "ingest",
      "The report's file version was never checked here; compare a few values with the tool that wrote it."},
+    {"results_without_time", severe, "ingest",
+     "These kernels add nothing to any time, and where none has one there is nothing to show. Collect the report again with "
+     "ncu --metrics gpu__time_duration.sum; `ingest --metrics-command` prints the command with all metrics that are read."},
     {"metrics_not_in_report", notice, "ingest",
      "The report does not hold every metric that the tables show; `ingest --metrics-command` prints the ncu "
      "command that collects them."},

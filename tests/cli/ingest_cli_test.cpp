@@ -122,6 +122,23 @@ TEST_F(IngestCli, kernels_that_a_rule_multiplies_are_counted_as_the_report_has_t
   EXPECT_THAT(stepscope("report " + file("doc.json")).out, HasSubstr("5 kernels, each measured alone by Nsight Compute, shown as 60"));
 }
 
+std::string without(std::string text, const std::string& words) {
+  for (size_t at = 0; (at = text.find(words, at)) != std::string::npos;) text.replace(at, words.size(), "another__word");
+  return text;
+}
+
+// "0 kernels" and "run more steps" were said of a report of five kernels.
+TEST_F(IngestCli, a_report_without_times_says_which_metric_to_collect) {
+  const std::string csv = slurp(kData + "fp32_basic.raw.base.csv");
+  write("t.csv", without(csv, "gpu__time_duration"));
+  const Outcome o = ingest(file("t.csv"));
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("5 kernels, each measured alone"), HasSubstr("severe results_without_time x 5: of 5 results"),
+                           HasSubstr("--metrics"), HasSubstr("gpu__time_duration.sum"), Not(HasSubstr("more steps")),
+                           Not(HasSubstr("phases_not_traced")), Not(HasSubstr("0 kernels"))));
+  EXPECT_THAT(stepscope("ingest --help").out, HasSubstr("1: shown, but something severe is missing (kernels without a time)"));
+}
+
 // The revision of the stepscope that read the report is not that of the code that was measured.
 TEST_F(IngestCli, a_document_of_a_report_names_no_code) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,6 +6,7 @@
 
 #include "base/errors.h"
 #include "profiler/document/build_profile.h"
+#include "profiler/document/missing_rows.h"
 #include "profiler/ingest/metrics_table.h"
 #include "profiler/ingest/to_recording.h"
 
@@ -91,11 +93,19 @@ TEST(ToRecording, AKernelWithoutATimeIsLostAndSaid) {
   f.results[1].values.erase(f.results[1].values.begin());
   const ProfileDocument d = build_profile(to_recording(f, {}), std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.totals.time_ns, 4e4);
-  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
-              HasSubstr("time of 1 results: the report has gpu__time_duration.sum for others"));
+  const auto lost = [&] {
+    const Recording r = to_recording(f, {});
+    const MissingRecord* m = find(r, "results_without_time");
+    return m ? fmt::format("{}: {}", m->count, m->detail) : "none";
+  };
+  EXPECT_EQ(lost(), "1: of 3 results; the report has gpu__time_duration.sum for others");
+  EXPECT_FALSE(is_missing(d, "kernels_without_time")) << "said once";
+  EXPECT_EQ(d.collection.measured_kernels, 3);
   f.metrics[0] = "another";
-  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
-              HasSubstr("time of 3 results: collect with ncu --metrics gpu__time_duration.sum"));
+  EXPECT_EQ(lost(), "3: of 3 results");
+  EXPECT_FALSE(is_missing(build_profile(to_recording(f, {}), std::nullopt, {}, {}), "phases_not_traced"));
+  f = report();
+  EXPECT_EQ(lost(), "none");
 }
 
 // Collecting again would give the same answer.
