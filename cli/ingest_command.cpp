@@ -78,6 +78,18 @@ profiler::Ceilings ceilings_of(const std::string& path) {
           c.device.value_or(""), c.uuid.value_or(""), c.driver.value_or(""), c.measured_at.value_or("")};
 }
 
+// A share of another GPU's ceiling looks like any other.
+void check_same_gpu(const IngestFlags& f, const profiler::Ceilings& ceilings, profiler::Recording& recording) {
+  const auto gpu = recording.session.device.find("name");
+  const bool named = gpu != recording.session.device.end();
+  if (named && !ceilings.device.empty() && gpu->second != ceilings.device)
+    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
+  if (named && !ceilings.device.empty()) return;
+  recording.missing.push_back({"ceilings_of_unknown_gpu", 1,
+                               fmt::format("measured on {}; the report {}", ceilings.device.empty() ? "an unnamed GPU" : ceilings.device,
+                                           named ? "is of " + gpu->second : "names no GPU")});
+}
+
 void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   if (f.metrics_command) {
     only_these(f.all, {"--metrics-command"}, "--metrics-command prints a command line and reads nothing; leave one of the two out");
@@ -100,10 +112,8 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
     throw InputError(fmt::format("{}: {}: expected a report without steps; this export has {} ranges '{}', which are whole steps", f.file,
                                  f.first > 0 ? "--first" : "--count", report.steps.size(), f.step_range));
   if (!f.metrics.empty()) stepscope::write_output(f.metrics, profiler::metrics_csv(report));
-  const profiler::Recording recording = profiler::to_recording(report, options);
-  if (const auto gpu = recording.session.device.find("name");
-      !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
-    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
+  profiler::Recording recording = profiler::to_recording(report, options);
+  if (!f.ceilings.empty()) check_same_gpu(f, ceilings, recording);
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, {});
   document.run.command = line.text();
   document.collection.program = recording.session.program;

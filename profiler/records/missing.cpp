@@ -127,6 +127,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"results_without_time", severe, "ingest",
      "These kernels add nothing to any time, and where none has one there is nothing to show. Collect the report again with "
      "ncu --metrics gpu__time_duration.sum; `ingest --metrics-command` prints the command with all metrics that are read."},
+    {"ceilings_of_unknown_gpu", notice, "ingest",
+     "The ceilings may be those of another GPU; percentages of them, bounds and headroom are true only if they are not."},
     {"metrics_not_in_report", notice, "ingest",
      "The report does not hold every metric that the tables show; `ingest --metrics-command` prints the ncu "
      "command that collects them."},

@@ -164,7 +164,9 @@ std::string timeline_sentence(const ProfileDocument& d) {
 
 std::string ceilings_sentence(const ProfileDocument& d) {
   if (!d.ceilings.copy_bytes_per_s) return "";
-  std::string text = "Ceilings measured on this device" + (d.ceilings.measured_at ? " (" + *d.ceilings.measured_at + ")" : "");
+  const bool this_device = !is_missing(d, "ceilings_of_unknown_gpu");
+  std::string text = "Ceilings measured on " + (this_device ? std::string("this device") : d.ceilings.device.value_or("another device")) +
+                     (d.ceilings.measured_at ? " (" + *d.ceilings.measured_at + ")" : "");
   text += ": copy " + text_of(Format::gigabytes_per_s, d.ceilings.copy_bytes_per_s) + " GB/s";
   for (const auto& [precision, rate] : d.ceilings.matmul_flops_per_s) text += fmt::format(", {} {:.0f} TFLOP/s", precision, rate / 1e12);
   return text + ".";

@@ -139,6 +139,17 @@ TEST_F(IngestCli, a_report_without_times_says_which_metric_to_collect) {
   EXPECT_THAT(stepscope("ingest --help").out, HasSubstr("1: shown, but something severe is missing (kernels without a time)"));
 }
 
+// 11046% of a DRAM ceiling of another GPU was shown without a word.
+TEST_F(IngestCli, ceilings_for_a_report_that_names_no_gpu_are_taken_with_a_notice) {
+  const std::string profile = SOURCE_DIR "/tests/profiler/data/gpu.profile.json";
+  write("t.csv", without(slurp(kData + "mixed_nvtx.raw.base.csv"), "device__attribute_display_name"));
+  const Outcome o = ingest(file("t.csv") + " --ceilings " + profile + " --report " + file("t.md"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("notice ceilings_of_unknown_gpu: measured on Test GPU; the report names no GPU"));
+  EXPECT_THAT(slurp(file("doc.json")), HasSubstr("ceilings_of_unknown_gpu"));
+  EXPECT_THAT(ingest(file("t.csv")).out, Not(HasSubstr("ceilings_of_unknown_gpu")));
+}
+
 // The revision of the stepscope that read the report is not that of the code that was measured.
 TEST_F(IngestCli, a_document_of_a_report_names_no_code) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);
