@@ -50,7 +50,7 @@ std::string step_line(const ProfileDocument& d, size_t width) {
 std::string measured_words(const ProfileDocument& d) {
   const int64_t shown = d.totals.launches.value_or(0);
   if (!d.collection.measured_kernels && is_missing(d, "launches_multiplied"))
-    return number_of(shown, "launch", "launches") + " of kernels that Nsight Compute measured each alone, some shown several times";
+    return number_of(shown, "launch", "launches") + ", several of one kernel, measured alone by Nsight Compute";
   const int64_t measured = d.collection.measured_kernels.value_or(shown);
   return number_of(measured, "kernel", "kernels") + ", each measured alone by Nsight Compute" +
          (shown > measured ? fmt::format(", shown as {} launches", shown) : "");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/report/cells.h"
+#include "profiler/report/table.h"
 
 namespace {
 
@@ -49,6 +50,25 @@ TEST(Facts, AProgramOfOursIsItsTrainerModelAndShape) {
   EXPECT_THAT(ran("/opt/bin/stepscope"), testing::ElementsAre("Test GPU", "/opt/bin/stepscope"));
   EXPECT_THAT(ran("python3 train.py"), testing::ElementsAre("Test GPU", "python3 train.py"));
   EXPECT_THAT(ran(""), testing::ElementsAre("Test GPU")) << "nobody knows the program";
+}
+
+TEST(Facts, OfAReportTellHowManyKernelsWereMeasuredAndWhoseCeilingsTheseAre) {
+  ProfileDocument d;
+  d.collection.producer = "ncu";
+  d.totals.time_ns = 2e6, d.totals.launches = 15;
+  d.ceilings.copy_bytes_per_s = 1e12, d.ceilings.device = "Test GPU";
+  EXPECT_THAT(table_text(d, {}), testing::HasSubstr("15 kernels, each measured alone by Nsight Compute\n"));
+  EXPECT_EQ(headline(d).at(0).after, "each measured alone");
+  EXPECT_EQ(ceilings_sentence(d), "Ceilings measured on this device: copy 1000 GB/s.");
+  for (const char* name : {"launches_multiplied", "ceilings_of_unknown_gpu"}) d.missing.emplace_back().name = name;
+  EXPECT_THAT(table_text(d, {}), testing::HasSubstr("15 launches, several of one kernel, measured alone by Nsight Compute\n"))
+      << "an older document does not know how many kernels there were";
+  d.collection.measured_kernels = 4;
+  const std::string text = table_text(d, {});
+  EXPECT_THAT(text, testing::HasSubstr("4 kernels, each measured alone by Nsight Compute, shown as 15 launches\n"));
+  EXPECT_THAT(text, testing::HasSubstr("(max) its share of the measured"));
+  EXPECT_EQ(headline(d).at(0).after, "measured alone, some counted several times");
+  EXPECT_EQ(ceilings_sentence(d), "Ceilings measured on Test GPU: copy 1000 GB/s.");
 }
 
 TEST(Facts, TheDeviceIsToldWithItsClockItsPowerAndWhatHeldItBack) {
