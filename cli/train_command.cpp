@@ -98,7 +98,7 @@ void reader_is_gone() {
   std::clearerr(stdout);
   if (CatchInterrupt::interrupted()) return;
   fmt::print(stderr, "stepscope: nobody reads the steps any more: the run stops\n");
-  std::raise(SIGINT);
+  ::kill(::getpid(), SIGINT);  // not raise(): ranks block it in this thread, and another hears what comes to the process
 }
 
 // `print` writes to stdout. With SIGPIPE ignored, a pipe without a reader is an error of it.
@@ -298,11 +298,11 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   gpt2::RunResult result;
   try {
     std::optional<CatchInterrupt> caught;
-    if (channel == nullptr) {  // of several ranks the launcher hears it, and ends them when its reader is gone
+    if (channel == nullptr) {  // of several ranks the channel hears it
       caught.emplace();
-      std::signal(SIGPIPE, SIG_IGN);
+      options.stop = &CatchInterrupt::interrupted();
     }
-    if (caught) options.stop = &CatchInterrupt::interrupted();
+    std::signal(SIGPIPE, SIG_IGN);
     result = gpt2::train(*trainer, options, on_step);
   } catch (const std::exception& e) {
     if (log) log->end(e.what());

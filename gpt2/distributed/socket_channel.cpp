@@ -345,7 +345,9 @@ class Channel final : public SocketChannel {
     if (!signals_) return;
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      const bool again = std::exchange(asked_here_, true);
+      // A signal of this process to itself says that nobody reads its steps, which may come before or behind the user's: not his second one.
+      const bool own = static_cast<pid_t>(info.ssi_pid) == ::getpid();
+      const bool again = !own && std::exchange(asked_here_, true);
       if (again || beat_.phase == Phase::start) {
         const Failure f{world_.rank, fmt::format("interrupted {}", place_of(beat_)), 130};
         if (world_.rank == 0) {

@@ -363,17 +363,33 @@ TEST_F(LogReport, a_run_that_is_interrupted_saves_where_it_is_and_goes_on_there)
 
 // `train | tee log` and ctrl-C, which ends tee first; or `train | head`.
 TEST_F(LogReport, a_run_whose_reader_is_gone_saves_where_it_is) {
-  for (const std::string streams : {"", " 2>&1"}) {
-    const std::string name = streams.empty() ? "apart" : "together", run = file("run-" + name), log = file(name + ".jsonl");
-    const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --checkpoints " + run + " --log " + log,
-                                "run() { { OMP_NUM_THREADS=1 \"$@\"" + streams + "; echo $? >" + file("code") + "; } | head -n 4; }; run");
-    EXPECT_EQ(slurp(file("code")), "130\n") << o.err;
-    EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
-    EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint";
-    if (streams.empty()) {
-      EXPECT_THAT(o.err, ::testing::AllOf(HasSubstr("nobody reads the steps any more: the run stops"), HasSubstr(run + " holds it")));
+  for (const std::string ranks : {"", " --gpus 2"})
+    for (const std::string streams : {"", " 2>&1"}) {
+      SCOPED_TRACE(ranks + streams);
+      const std::string name = (streams.empty() ? "apart" : "together") + ranks.substr(0, ranks.find(' ', 1)), run = file("run-" + name),
+                        log = file(name + ".jsonl");
+      const Outcome o =
+          stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1000000" + ranks + " --checkpoints \"" + run + "\" --log \"" +
+                        log + "\"",
+                    "run() { { OMP_NUM_THREADS=1 \"$@\"" + streams + "; echo $? >" + file("code") + "; } | head -n 4; }; run");
+      EXPECT_EQ(slurp(file("code")), "130\n") << o.err;
+      EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
+      EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint";
+      if (streams.empty()) {
+        EXPECT_THAT(o.err, ::testing::AllOf(HasSubstr("nobody reads the steps any more: the run stops"), HasSubstr(run + " holds it")));
+      }
     }
-  }
+}
+
+// The terminal's ctrl-C reaches the whole group: tee is gone, and rank 0 says so beside the launcher's wish, which must not be the second one.
+TEST_F(LogReport, ctrl_c_of_ranks_behind_tee_saves_where_they_are) {
+  const std::string run = file("run"), text = file("text");
+  const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --gpus 2 --checkpoints " + run,
+                              "run() { setsid env --default-signal=INT OMP_NUM_THREADS=1 bash -c '\"$@\" | tee " + text +
+                                  "' x \"$@\" & while [ $(wc -l <" + text +
+                                  ") -lt 9 ]; do sleep 0.02; done; kill -s INT -- -$!; wait $!; }; touch " + text + "; run");
+  EXPECT_THAT(o.err, HasSubstr(run + " holds it"));
+  EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint: " << o.err;
 }
 
 TEST_F(LogReport, a_sweep_that_is_interrupted_ends_its_log_and_chooses_no_rate) {
