@@ -22,11 +22,14 @@ while [ $# -gt 0 ]; do
 done
 [ -z "${FAIL_CMAKE:-}" ] || { echo "CMake Error: the C++ compiler is broken"; exit 1; }
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nSTEPSCOPE_CUDA:BOOL=%s\n' "$PWD" "$cuda" >"$build/CMakeCache.txt"
-touch "$build/build.ninja"
+touch "$build/build.ninja" "$build/CTestTestfile.cmake"
 STUB
 cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
+echo begins >>"$2/ninjas"
+sleep "${BUILDS_S:-0}"
+echo ends >>"$2/ninjas"
 [ -z "${WARNINGS:-}" ] || printf "$WARNINGS"
 case " $* " in *" stepscope_first "*) name=stepscope-first ;; *) name=stepscope ;; esac
 printf '#!/bin/sh\necho "%s built for %s, spins $GOMP_SPINCOUNT"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
@@ -43,7 +46,7 @@ STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
 chmod +x "$tools"/*
-for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head; do
+for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head readlink flock; do
   ln -s "$(command -v $tool)" "$tools/$tool" 2>/dev/null
 done
 # launch TREE [NAME=VALUE…]: only the tools above are in its PATH.
@@ -65,6 +68,21 @@ ln -s "$folder/copy" "$folder/link"
 launch "$folder/link" && ! says configuring || complain "a tree reached by a link is configured anew"
 mv "$folder/copy" "$folder/moved"
 launch "$folder/moved" && says "built for $folder/moved" || complain "a moved tree does not build"
+
+mkdir "$folder/linked"
+ln -s "$folder/moved/stepscope" "$folder/linked/stepscope"
+launch "$folder/linked" && says "built for $folder/moved" && [ ! -e "$folder/linked/build" ] || complain "a link to the launcher does not find its tree"
+(cd "$folder" && env -i PATH="$tools" HOME="$folder" CDPATH="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF moved/stepscope doctor) >"$folder/said" 2>&1 &&
+  says "built for $folder/moved" || complain "an exported CDPATH is taken for a part of the tree's path"
+launch "$folder/moved" STEPSCOPE_CMAKE_FLAGS=-DA=1 && says configuring || complain "other flags for cmake do not configure again"
+launch "$folder/moved" STEPSCOPE_CMAKE_FLAGS=-DA=1 && ! says configuring || complain "the same flags for cmake configure again"
+launch "$folder/moved" && ! says configuring || complain "no flags for cmake configure again"
+rm "$folder/moved/build/host/ninjas"
+env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF BUILDS_S=1 "$folder/moved/stepscope" doctor >/dev/null 2>&1 &
+until [ -s "$folder/moved/build/host/ninjas" ]; do sleep 0.02; done
+launch "$folder/moved" && says "another ./stepscope builds in $folder/moved/build/host: waiting for it" || complain "two builds in one folder do not wait for each other"
+wait
+[ "$(tr '\n' ' ' <"$folder/moved/build/host/ninjas")" = "begins ends begins ends " ] || complain "two builds in one folder run at once"
 
 launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/moved/build/host" STEPSCOPE_CUDA=ON && says "configuring (release)" ||
   complain "a folder that was built without CUDA is taken for one with it"
@@ -113,6 +131,10 @@ touch "$folder/file"
 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/file/build"
 [ $? = 3 ] && says "$folder/file/build cannot be written: STEPSCOPE_BUILD_DIR=FOLDER builds elsewhere" ||
   complain "a folder that cannot be made is not named"
+launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/file"
+[ $? = 3 ] && says "$folder/file cannot be written: STEPSCOPE_BUILD_DIR=FOLDER builds elsewhere" || complain "a file is taken for a folder to build in"
+command=test launch "$folder/moved" STEPSCOPE_NO_BUILD=1 STEPSCOPE_BUILD_DIR="$folder/nowhere"
+[ $? = 3 ] && says "$folder/nowhere holds no tests" || complain "test without a build does not say what is missing"
 # A compiler that finds one header: the packages of all others are named.
 mkdir -p "$folder/include/fmt"
 touch "$folder/include/fmt/core.h"
