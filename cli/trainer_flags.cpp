@@ -197,13 +197,16 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
   c.add_option("--accumulation,--grad-accumulation", f.accumulation, "micro-batches per step")
       ->check(whole(1, kMaxBatch))
       ->capture_default_str();
-  c.add_option("--lr-schedule", f.schedule, "how the learning rate changes: cosine, linear, constant or wsd")->capture_default_str();
+  c.add_option("--lr-schedule", f.schedule,
+               "how the learning rate changes: cosine, linear, constant or wsd (constant, then linear in the last fifth)")
+      ->capture_default_str();
   c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")->check(real(0, kMaxFloat))->capture_default_str();
   c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")->check(whole(0))->capture_default_str();
-  c.add_option("--lr-final-fraction", f.final_lr_fraction, "learning rate at the end of the schedule, as a fraction of the peak")
+  c.add_option("--lr-final-fraction", f.final_lr_fraction,
+               "learning rate at the end of the schedule, one step behind its last, as a fraction of the peak")
       ->check(real(0, 1))
       ->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "step at which the schedule ends (default: the last one)")->check(whole(1));
+  c.add_option("--lr-total-steps", f.lr_total_steps, "steps of the schedule (default: --steps)")->check(whole(1));
   c.add_option("--weight-decay", f.weight_decay, "AdamW's weight decay; it applies to matrices only")
       ->check(real(0, kMaxFloat))
       ->capture_default_str();

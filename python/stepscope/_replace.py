@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from . import _library, _ops, functional
 from ._errors import Refused
 from ._tables import table
-from ._variants import LEFT_TO_INDUCTOR, OPS, choose
+from ._variants import LEFT_TO_INDUCTOR, OPS, choose, refuse_unknown
 
 _FUNCTIONS = {"layer_norm": "layernorm", "gelu": "gelu", "scaled_dot_product_attention": "attention", "cross_entropy": "loss"}
 
@@ -483,6 +483,7 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
         raise Refused(f"{type(model).__name__} is TorchScript or holds some, whose ops cannot be replaced; give replace() the module before "
                       "torch.jit.script or torch.jit.trace")
     _refuse_replaced(model)
+    refuse_unknown(asked)
     by_default = not any(v is not None and v is not False for v in asked.values())
     left = _left_by_default(compiled) if by_default else {}
     if by_default:

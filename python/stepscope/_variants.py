@@ -89,8 +89,23 @@ def _own(op, kernel):
     return kernel
 
 
+def refuse_unknown(asked):
+    """Refuses keywords of replace() that name nothing, whatever they are set to: a misspelt op=False would leave the op replaced."""
+    for key, value in asked.items():
+        if key in OPS:
+            continue
+        if key in NOT_ALONE:
+            raise Refused(f"{key} does not stand alone: {NOT_ALONE[key]}")
+        op = next((o for o, slots in OPS.items() if key in slots), None)
+        if op is None:
+            raise Refused(f"{key!r} is no op; ops are {', '.join(OPS)}, slots are {', '.join(ALONE)}")
+        if value is False:
+            raise Refused(f"{key}=False: a slot takes a variant; {op}=False leaves the whole op to PyTorch")
+
+
 def choose(asked):
     """{op: {slot: variant} | callable} for the keywords of replace(). Ops and slots of the table are taken; others are refused."""
+    refuse_unknown(asked)
     chosen = {}
     for key, value in asked.items():
         if value is None or value is False:
@@ -100,11 +115,7 @@ def choose(asked):
     for key, value in asked.items():
         if value is None or value is False or key in OPS:
             continue
-        if key in NOT_ALONE:
-            raise Refused(f"{key} does not stand alone: {NOT_ALONE[key]}")
-        op = next((o for o, slots in OPS.items() if key in slots), None)
-        if op is None:
-            raise Refused(f"{key!r} is no op; ops are {', '.join(OPS)}, slots are {', '.join(ALONE)}")
+        op = next(o for o, slots in OPS.items() if key in slots)
         if value not in ALONE[key]:
             refuse_variant(key, value)
         slots = chosen.setdefault(op, _one_op(op, True))

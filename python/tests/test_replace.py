@@ -305,6 +305,9 @@ def test_a_function_spelt_out_from_torch_is_followed():
     (dict(softmax="x"), "no op; ops are layernorm"),
     (dict(attention_backward="warp"), "attention_backward has no variant"),
     (dict(layernorm="warp_per_row+block_per_row"), "twice"),
+    (dict(atention=False), "'atention' is no op"),
+    (dict(residual=False), "residual does not stand alone"),
+    (dict(gelu_forward=False), "gelu=False leaves the whole op"),
 ])
 def test_a_variant_that_cannot_stand_alone_is_refused(tiny, asked, sentence):
     with pytest.raises(stepscope.Refused, match=sentence):
