@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
@@ -68,10 +67,7 @@ void refuse_what_is_no_number(const gpt2::Checkpoint& c, const std::string& path
 void refuse_another_model(const gpt2::MappedFile& file, const std::filesystem::path& path) {
   const std::filesystem::path state = path.parent_path() / "state.bin";
   if (path.filename() != "model.bin" || !std::filesystem::exists(state)) return;
-  const uint64_t found = gpt2::Checksum::of(file.bytes()), said = gpt2::load_training_state(state).model_checksum;
-  if (found != said)
-    throw stepscope::InputError(fmt::format("{}: damaged, or not of the training state beside it: checksum {:016x}, state.bin says {:016x}",
-                                            path.string(), found, said));
+  gpt2::require_model_of(gpt2::load_training_state(state), file);
 }
 
 void check(const std::string& path) {

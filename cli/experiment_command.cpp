@@ -38,15 +38,9 @@ using stepscope::InputError;
 
 // A verdict whose experiment's file is gone or renamed: no command runs it again, and the table still has it.
 void name_verdicts_without_a_file(const fs::path& folder) {
-  std::error_code missing;
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder, missing))
-    if (fs::exists(entry.path() / "verdict.json") && !fs::exists(entry.path().string() + ".yaml"))
-      names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names)
-    fmt::print(stderr, "stepscope: {}: a verdict without an experiment, expected {}.yaml\n", (folder / name / "verdict.json").string(),
-               (folder / name).string());
+  for (const fs::path& file : experiments::verdict_files(folder))
+    if (const std::string yaml = file.parent_path().string() + ".yaml"; !fs::exists(yaml))
+      fmt::print(stderr, "stepscope: {}: a verdict without an experiment, expected {}\n", file.string(), yaml);
 }
 
 void list(bool json, int& exit_code) {
@@ -133,11 +127,9 @@ void index() {
 // Says of each verdict file whether it is as it was written and what its measurements say. A file that is none, or cannot be read, is bad
 // input and no false verdict; the others are checked all the same.
 void check(std::vector<std::string> files, int& exit_code) {
-  std::error_code missing;
   const bool of_the_tree = files.empty();
   if (of_the_tree)
-    for (const auto& entry : fs::directory_iterator(studies(root_with_studies()), missing))
-      if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
+    for (const fs::path& file : experiments::verdict_files(studies(root_with_studies()))) files.push_back(file.string());
   if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
   std::sort(files.begin(), files.end());
   bool all_are_verdicts = true, all_hold = true;
@@ -147,8 +139,7 @@ void check(std::vector<std::string> files, int& exit_code) {
     try {
       const VerdictDocument v = experiments::load_verdict(file);
       found = experiments::contradictions(v);
-      if (const std::string folder = fs::path(file).parent_path().filename().string(); of_the_tree && v.name != folder)
-        found.push_back(fmt::format("it is the verdict of {}, expected that of {}, by the name of its folder", v.name, folder));
+      if (const std::string why = experiments::why_in_the_wrong_folder(v, file); of_the_tree && !why.empty()) found.push_back(why);
       if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
     } catch (const experiments::NoVerdict& error) {
       fmt::print(stderr, "stepscope: {}\n", error.what());

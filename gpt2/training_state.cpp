@@ -182,6 +182,13 @@ TrainingState load_training_state(const fs::path& path) {
   return parse_training_state(file.bytes(), file.path());
 }
 
+void require_model_of(const TrainingState& state, const MappedFile& model) {
+  const uint64_t found = Checksum::of(model.bytes());
+  if (found != state.model_checksum)
+    throw stepscope::InputError(fmt::format("{}: damaged, or not of this training state: checksum {:016x}, state.bin says {:016x}",
+                                            model.path(), found, state.model_checksum));
+}
+
 void save_training_state(const fs::path& path, const TrainingState& s) {
   if (s.m.size() != s.v.size() || s.m.empty())
     throw std::logic_error(fmt::format("{}: {} values of m, {} of v", path.string(), s.m.size(), s.v.size()));
@@ -316,11 +323,7 @@ CheckpointStore::Loaded load_checkpoint_of_step(const fs::path& all, int64_t ste
     throw stepscope::InputError(
         fmt::format("{}: the training state is of step {}, the folder's name says {}", folder.string(), l.state.step, step));
   }
-  const uint64_t found = Checksum::of(model.bytes());
-  if (found != l.state.model_checksum) {
-    throw stepscope::InputError(fmt::format("{}: damaged, or not of this training state: checksum {:016x}, state.bin says {:016x}",
-                                            model.path(), found, l.state.model_checksum));
-  }
+  require_model_of(l.state, model);
   if (l.state.m.size() != l.model.parameters.size()) {
     throw stepscope::InputError(fmt::format("{}: optimizer state of {} parameters, the model has {}", folder.string(), l.state.m.size(),
                                             l.model.parameters.size()));

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/data_position.h"
 
@@ -45,6 +46,8 @@ struct TrainingState {
 bool begins_as_training_state(std::span<const std::byte> file);
 TrainingState parse_training_state(std::span<const std::byte> file, const std::string& source);
 TrainingState load_training_state(const std::filesystem::path& path);
+// Throws stepscope::InputError unless `model`, a model.bin, has the checksum that the state was saved with.
+void require_model_of(const TrainingState& state, const MappedFile& model);
 void save_training_state(const std::filesystem::path& path, const TrainingState& state);
 
 class CheckpointStore {

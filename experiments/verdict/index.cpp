@@ -41,18 +41,27 @@ std::string row(const VerdictDocument& v, const WorkloadSection& w, const std::s
 
 }  // namespace
 
-std::vector<VerdictDocument> read_verdicts(const fs::path& folder) {
+std::vector<fs::path> verdict_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing))
     if (entry.is_directory() && fs::exists(entry.path() / "verdict.json")) files.push_back(entry.path() / "verdict.json");
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string why_in_the_wrong_folder(const VerdictDocument& v, const fs::path& file) {
+  const std::string folder = file.parent_path().filename().string();
+  if (v.name == folder) return "";
+  return fmt::format("it is the verdict of {}, expected that of {}, by the name of its folder", v.name, folder);
+}
+
+std::vector<VerdictDocument> read_verdicts(const fs::path& folder) {
   std::vector<VerdictDocument> out;
-  for (const fs::path& file : files) {
+  for (const fs::path& file : verdict_files(folder)) {
     out.push_back(load_verdict(file));
-    if (out.back().name != file.parent_path().filename().string())
-      throw stepscope::InputError(fmt::format("{}: it is the verdict of {}, expected that of {}, by the name of its folder", file.string(),
-                                              out.back().name, file.parent_path().filename().string()));
+    if (const std::string why = why_in_the_wrong_folder(out.back(), file); !why.empty())
+      throw stepscope::InputError(fmt::format("{}: {}", file.string(), why));
   }
   return out;
 }

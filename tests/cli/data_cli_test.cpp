@@ -281,7 +281,7 @@ TEST_F(WeightsCli, check_of_a_runs_model_asks_the_training_state_beside_it) {
   std::fstream(model, std::ios::in | std::ios::out | std::ios::binary).seekp(4000).write("\0\0\0\0", 4);
   const Outcome o = stepscope("data --check " + model);
   EXPECT_EQ(o.exit_code, 2) << o.out;
-  EXPECT_THAT(o.err, HasSubstr(model + ": damaged, or not of the training state beside it: checksum"));
+  EXPECT_THAT(o.err, HasSubstr(model + ": damaged, or not of this training state: checksum"));
   std::filesystem::rename(model, file("alone.bin"));
   EXPECT_EQ(stepscope("data --check " + file("alone.bin")).exit_code, 0);
 }

@@ -399,7 +399,7 @@ TEST(Diff, NamesTheProgramsThatAreNoTrainers) {
               ElementsAre("program: the trainer mixed -> python3 train.py"));
   EXPECT_THAT(differences([&](Document& a, Document& b) {
                 a.run.trainer = "mixed", a.collection.program = "stepscope train --trainer mixed";
-                b.collection.program = "/work/build/bin/stepscope";
+                b.collection.program = "/home/me/build/bin/stepscope";
               }),
               ElementsAre())
       << "the report may be of that trainer";
