@@ -230,8 +230,8 @@ TEST(experiment_files, of_several_gpus_ask_about_every_part_of_the_exchange) {
       EXPECT_TRUE(w.predicted_saving_ms) << e.name;
     }
   }
-  EXPECT_THAT(changed, ElementsAre("bucket-mib", "communication", "communicator", "gpus", "gradient_reduction", "masters", "moments",
-                                   "nccl-blocks", "residual_gradient", "weight_gradients"));
+  EXPECT_THAT(changed, ElementsAre("bucket-mib", "communication", "communicator", "gpus", "masters", "moments", "nccl-blocks",
+                                   "residual_gradient", "weight_gradients"));
 }
 
 }  // namespace
