@@ -14,9 +14,9 @@ case "$*" in *warn-unresolved*) echo "ld: warning: undefined reference to \`${MI
 stub "$folder/path/g++" '[ -z "${GXX_FAILS:-}" ] || exit 1
 '"$output"
 stub "$folder/path/python3" 'echo "$*" >>'"$folder"'/measured; [ -z "${ENDS:-}" ]'
-stub "$folder/stepscope" 'exit 0'
+stub "$folder/stepscope" 'while [ $# -gt 0 ]; do [ "$1" = --checkpoints ] && mkdir -p "$2/step-1" && touch "$2/step-1/model.bin"; shift; done'
 advice='cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId)'
-touch "$folder/llmc/train_gpt2.cu" "$folder/frontend/cudnn_frontend.h" "$folder/tokens.bin"
+touch "$folder/llmc/train_gpt2.cu" "$folder/llmc/train_gpt2_fp32.cu" "$folder/frontend/cudnn_frontend.h" "$folder/tokens.bin"
 echo "$advice" >"$folder/llmc/llmc/cuda_utils.cuh"
 beside() { rm -f "$folder/measured"; PATH=$folder/path:$PATH "$folder/tests/device/beside_llmc.sh" "$@" >"$folder/said" 2>&1; }
 objects() { beside objects "$folder/llmc" "$folder/frontend"; }
@@ -32,7 +32,7 @@ grep -qF "$advice" "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 12 chang
 objects && objects || complain "objects exits $? with CUDA 13"
 grep -qF 'cudaMemLocation{cudaMemLocationTypeHost, 0})' "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 13 changes no line"
 MISSING=nvrtcCompileProgram objects && complain "a library that is not linked is found on the GPU machine first"
-for object in train cudnn_att train_without_cudnn; do [ -f "$folder/llmc/build/$object.o" ] || complain "no $object.o"; done
+for object in train cudnn_att train_without_cudnn train_fp32; do [ -f "$folder/llmc/build/$object.o" ] || complain "no $object.o"; done
 run d12:4:7 d24:32:9 || complain "run exits $?: $(cat "$folder/said")"
 grep -qE -- "-[vs] 0 " "$folder/measured" && complain "llm.c is given 0, by which it divides: $(head -n 1 "$folder/measured")"
 [ "$(grep -c -- '--order theirs,ours,ours,theirs' "$folder/measured")" = 2 ] || complain "not two cases: $(cat "$folder/measured")"
@@ -41,7 +41,14 @@ run d12:4:7:llmc-without-cudnn d12:4:7:pytorch d12:64:7:pytorch-graphs || compla
 grep -q "theirs=.*/train_gpt2cu_without_cudnn -i" "$folder/measured" || complain "llm.c without cuDNN is not measured: $(cat "$folder/measured")"
 grep -q "theirs=.*pytorch_step.py --batch-size 4 .*--mode default" "$folder/measured" || complain "PyTorch is not measured: $(cat "$folder/measured")"
 grep -q "theirs=.*pytorch_step.py --batch-size 64 .*--mode reduce-overhead" "$folder/measured" || complain "PyTorch with graphs is not measured: $(cat "$folder/measured")"
-for wrong in d12:4:7:jax d24:32:9:pytorch; do
+grep -q "tf32" "$folder/measured" && complain "the mixed trainer's peers are measured at TF32: $(cat "$folder/measured")"
+run d12:4:7:llmc-tf32 d12:4:7:pytorch-tf32 d12:4:7 || complain "run at TF32 exits $?: $(cat "$folder/said")"
+grep -q "theirs=env -C .*train_gpt2fp32cu -i $folder/tokens.bin .*--trainer fp32 --matmul tf32 --model d12" "$folder/measured" ||
+  complain "llm.c in fp32 is not measured: $(cat "$folder/measured")"
+[ -f "$folder/llmc/build/gpt2_124M.bin" ] || complain "llm.c in fp32 has no checkpoint to read"
+grep -q "theirs=.*pytorch_step.py .*--tf32 .*--trainer fp32 --matmul tf32" "$folder/measured" || complain "PyTorch in TF32 is not measured: $(cat "$folder/measured")"
+grep -q "train_gpt2cu .*--trainer mixed" "$folder/measured" || complain "behind TF32 bf16 is not measured: $(cat "$folder/measured")"
+for wrong in d12:4:7:jax d24:32:9:pytorch d24:32:9:llmc-tf32; do
   run d12:4:7 $wrong
   [ $? = 2 ] && [ ! -e "$folder/measured" ] || complain "$wrong is taken, or something is measured before it is refused"
 done

@@ -1,7 +1,8 @@
 """Step time of the same GPT-2 in PyTorch, to compare with `stepscope train --trainer mixed`: bf16 autocast, scaled_dot_product_attention,
-torch.compile, fused AdamW, gradient clipping. Prints `step N X ms` lines, so that it can also be an arm of `stepscope experiment`.
+torch.compile, fused AdamW, gradient clipping; with --tf32 no autocast, but TF32 products, to compare with `--trainer fp32 --matmul tf32`. Prints `step N X ms` lines, so that it can also be an arm of `stepscope experiment`.
 
 usage: pytorch_step.py [--batch-size 4] [--steps 60] [--data tokens.bin] [--mode default|reduce-overhead] [--no-compile]
+                       [--tf32]
 """
 import argparse
 import math
@@ -56,7 +57,9 @@ def main():
     a.add_argument("--data")
     a.add_argument("--mode", default="default")
     a.add_argument("--no-compile", action="store_true")
+    a.add_argument("--tf32", action="store_true")
     o = a.parse_args()
+    torch.set_float32_matmul_precision("high" if o.tf32 else "highest")
     torch.manual_seed(1)
     model = GPT2().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
@@ -74,7 +77,7 @@ def main():
         at = step % batches * length
         x = tokens[at : at + length].view(o.batch_size, 1024).pin_memory().cuda(non_blocking=True)
         y = tokens[at + 1 : at + length + 1].view(o.batch_size, 1024).pin_memory().cuda(non_blocking=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=not o.tf32):
             loss = step_model(x, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
