@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Warm step time and joules of our trainers beside llm.c's and PyTorch's, fresh processes alone in turns: the tables of
 # docs/study/mixed-precision.md and docs/study/fp32-tensor-cores.md.
-#   beside_llmc.sh objects LLMC FRONTEND               compiles LLMC's trainers for sm_90, that in bf16 with cuDNN and without, into LLMC/build. Needs nvcc,
-#                                                      cudnn.h and the include folder of cuDNN's frontend, but no GPU: do it before a machine is lent, it takes minutes
+#   beside_llmc.sh objects LLMC FRONTEND               compiles LLMC's trainer for sm_90, in bf16 with cuDNN and without and in fp32, into LLMC/build. Needs
+#                                                      nvcc, cudnn.h and the include folder of cuDNN's frontend, but no GPU: do it before a machine is lent, it takes minutes
 #   beside_llmc.sh run LLMC STEPSCOPE TOKENS [CASE…]   links and measures. STEPSCOPE: our program. TOKENS: a shard that both train on. A CASE is
 #                                                      MODEL:B:SECONDS[:PEER]; default d12:4:11 d12:16:11 d12:64:15 d24:32:15, four processes each
 # PEER: llmc (with cuDNN, unless told), llmc-without-cudnn, pytorch (compiled) or pytorch-graphs (compiled with CUDA graphs); beside the fp32 trainer at
-# TF32: llmc-tf32 (train_gpt2_fp32.cu) or pytorch-tf32 (compiled). PyTorch and llmc-tf32 train d12 alone, and llmc-tf32 goes through TOKENS only once.
+# TF32: llmc-tf32 or pytorch-tf32 (compiled). PyTorch trains d12 alone.
 # LLMC is a checkout of llm.c. With CUDA 13 one line of it is changed in place: cudaMemAdvise takes a cudaMemLocation there.
 # Exit 1: it does not compile or link, or a process ended by itself. 2: wrong arguments.
 set -u
@@ -18,7 +18,7 @@ cuda=$(dirname "$(dirname "$(command -v nvcc)")")
 # cuDNN's frontend calls NVRTC. The library that comes with the driver is often there without the name that the linker wants.
 with_cudnn=(build/train.o build/cudnn_att.o -o build/train_gpt2cu "-L$cuda/lib64/stubs" -lcublas -lcublasLt -lcudnn -lnvrtc)
 without_cudnn=(build/train_without_cudnn.o -o build/train_gpt2cu_without_cudnn "-L$cuda/lib64/stubs" -lcublas -lcublasLt)
-fp32=(build/train_fp32.o -o build/train_gpt2fp32cu "-L$cuda/lib64/stubs" -lcublas -lcublasLt)
+fp32=(build/train_fp32.o -o build/train_gpt2cu_fp32 "-L$cuda/lib64/stubs" -lcublas -lcublasLt)
 
 case $1 in
 objects)
@@ -32,13 +32,13 @@ objects)
   nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -DENABLE_CUDNN -c train_gpt2.cu -o build/train.o
   compiled=$?
   nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -c train_gpt2.cu -o build/train_without_cudnn.o || compiled=1
-  nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -c train_gpt2_fp32.cu -o build/train_fp32.o || compiled=1
+  nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_FP32 -c train_gpt2.cu -o build/train_fp32.o || compiled=1
   wait $! && [ $compiled = 0 ] || exit 1
   # Without a driver the linker finds no function of NVML, and must find all others.
   missing=$({ nvcc "${with_cudnn[@]}" -Xlinker --warn-unresolved-symbols; nvcc "${without_cudnn[@]}" -Xlinker --warn-unresolved-symbols
     nvcc "${fp32[@]}" -Xlinker --warn-unresolved-symbols; } 2>&1 |
     grep -vE 'In function|nvml[A-Z]' | grep -E 'undefined reference|cannot find|error')
-  rm -f build/train_gpt2cu build/train_gpt2cu_without_cudnn build/train_gpt2fp32cu
+  rm -f build/train_gpt2cu build/train_gpt2cu_without_cudnn build/train_gpt2cu_fp32
   [ -z "$missing" ] || { echo "beside_llmc.sh: llm.c would not link: $missing" >&2; exit 1; }
   ;;
 run)
@@ -49,8 +49,8 @@ run)
   for size; do
     IFS=: read -r model batch seconds peer <<<"$size"
     case ${peer:-llmc} in
-    llmc | llmc-without-cudnn) ;;
-    pytorch | pytorch-graphs | pytorch-tf32 | llmc-tf32) [ "$model" = d12 ] || { echo "beside_llmc.sh: $size: $peer trains d12 alone" >&2; exit 2; } ;;
+    llmc | llmc-without-cudnn | llmc-tf32) ;;
+    pytorch | pytorch-graphs | pytorch-tf32) [ "$model" = d12 ] || { echo "beside_llmc.sh: $size: $peer trains d12 alone" >&2; exit 2; } ;;
     *) usage ;;
     esac
   done
@@ -69,13 +69,7 @@ run)
     pytorch) theirs="$pytorch default" ;;
     pytorch-graphs) theirs="$pytorch reduce-overhead" ;;
     pytorch-tf32) theirs="$pytorch default --tf32" ours_is="fp32 --matmul tf32" ;;
-    # It reads this checkpoint from the folder that it starts in, and samples and evaluates before its first step.
-    llmc-tf32)
-      theirs="env -C $llmc/build ./train_gpt2fp32cu -i $(realpath "$tokens") -j $(realpath "$tokens") -b $batch -t 1024 -v 1000000 -m 1 -s 1000000 -g 1"
-      ours_is="fp32 --matmul tf32"
-      [ -f "$llmc/build/gpt2_124M.bin" ] || { "$ours" train --trainer fp32 --model d12 -b 1 --steps 1 --checkpoints "$llmc/build/kept" -q &&
-        mv "$llmc"/build/kept/step-*/model.bin "$llmc/build/gpt2_124M.bin" && rm -r "$llmc/build/kept"; } || { failed=1; continue; }
-      ;;
+    llmc-tf32) theirs="$llmc/build/train_gpt2cu_fp32 $flags -f 1" ours_is="fp32 --matmul tf32" ;;
     esac
     python3 "$here/alone_in_turns.py" --seconds "$seconds" --order theirs,ours,ours,theirs "theirs=$theirs" \
       "ours=$ours train --trainer $ours_is --model $model --data $tokens -b $batch -t 1024 --steps 1000000" || failed=1
