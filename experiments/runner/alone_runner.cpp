@@ -82,6 +82,7 @@ class Rounds {
     began_ = now();
     try {
       heat();
+      rounds_began_ = now();
       for (int round = 0; !active_.empty(); ++round) {
         run_round(round);
         look(round + 1);
@@ -353,7 +354,7 @@ class Rounds {
     for (const size_t k : active_) planned = std::max(planned, look_of(k).pairs - earlier_rounds_[k]);
     if (const auto e = estimate(log_ratios_of(logs_[active_.empty() ? 0 : active_[0]]))) mean = e->mean;
     planned = std::max(planned, rounds);
-    h_.progress({rounds, planned, (planned - rounds) * seconds_between(began_, now()) / rounds, mean});
+    h_.progress({rounds, planned, (planned - rounds) * seconds_between(rounds_began_, now()) / rounds, mean});
   }
 
   static std::vector<double> log_ratios_of(const RunLog& log) {
@@ -447,7 +448,7 @@ class Rounds {
   std::vector<RunLog> logs_;
   std::vector<int> looks_, earlier_rounds_;
   std::vector<size_t> active_, order_;
-  Clock::time_point began_;
+  Clock::time_point began_, rounds_began_;  // before and after the processes that heat
   double settle_s_ = 0;
   std::optional<double> rest_s_;
   std::optional<Clock::time_point> last_step_;

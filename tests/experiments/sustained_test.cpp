@@ -176,6 +176,20 @@ TEST(sustained, rests_as_long_as_a_start_that_finds_on_disk_what_the_first_one_s
   for (size_t i = 1; i < log.runs.size(); ++i) EXPECT_NEAR(log.runs[i].rest_s.value(), 1.1 * 1.7 + AlonePlan{}.teardown_s, 0.2);
 }
 
+TEST(sustained, says_after_the_first_round_already_how_long_the_others_will_take) {
+  Device device({}, 5);
+  PairPlan p = plan(5);
+  p.alone.heat_s = 100;  // what heats comes once
+  Hooks h = simulation::hooks(device, {});
+  std::vector<std::pair<Clock::time_point, double>> said;
+  h.progress = [&](const Hooks::Progress& of) { said.emplace_back(h.now(), of.seconds_left); };
+  EXPECT_EQ(run_alone(p, h).decision.look, 1);
+  ASSERT_EQ(said.size(), 8u);
+  for (const auto& [at, seconds_left] : said)
+    EXPECT_NEAR(seconds_left, std::chrono::duration<double>(said.back().first - at).count(), 0.1 * seconds_left)
+        << "the first process has no rest before it";
+}
+
 TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
   const Device model({}, 0);
   const Work launches{.0466, .1, 0};
