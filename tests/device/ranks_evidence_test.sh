@@ -42,6 +42,7 @@ elif a[0] == "profile":
     d = {"timing": {"step_time_ns": {"median": step * 1e6}}, "totals": {"idle_ns": 1e6, "unattributed_ns": 0}, "passes": passes, "missing": [],
          "launches": [{"activity": "kernel", "name": "qkv", "pass": "forward", "dram_read_bytes": 1}, {"activity": "copy", "name": "copy"},
                       {"activity": "kernel", "name": "wait", "pass": "communication"}]}
+    d["environment"] = {"uuid": "GPU-" + (os.environ.get("OF", "1") if several else gpu)}
     if several:
         d["world"] = {"hidden_ns": 1.2e6}
         d["collectives"] = [{"kind": "all_gather", "type": "bf16", "bytes": 80}, {"kind": "all_gather", "type": "fp64"}]
@@ -91,6 +92,10 @@ evidence model --batches 4 || complain "model exits $?: $(cat "$folder/said")"
 said 'by peer 300 GB/s'
 said 'B=4 nccl .*\+1.10%'
 grep -q -- 'scaling .*one1-b4.json .*--communicator nccl' "$CALLED" || complain "not predicted from the slower GPU: $(cat "$CALLED")"
+[ "$(value model 'round(d[0]["measured_parts"]["before_ms"], 6)')" = 9.0 ] || complain "not the GPU of the ranks' document: $(cat "$folder/out/model.json")"
+OF=0 evidence model --batches 4 || complain "model of GPU 0's passes exits $?: $(cat "$folder/said")"
+said 'B=4 nccl +9.000 '
+[ "$(value model 'round(d[0]["measured_parts"]["before_ms"], 6)')" = 8.5 ] || complain "GPU 0's passes less those of another GPU: $(cat "$folder/out/model.json")"
 PREDICTED=9.5 evidence model --batches 4 && complain "4.4% off exits 0"
 said '\+4.4%, asked are 3%'
 PLANS=reduce_scatter evidence model --batches 4 && complain "collectives that nobody planned exit 0"
