@@ -58,6 +58,13 @@ const std::vector<RunField>& run_fields() {
       {"beta1", "", "", "run.json", "AdamW", kYounger, listed, "beta1", &R::beta1},
       {"beta2", "", "", "run.json", "AdamW", kYounger, listed, "beta2", &R::beta2},
       {"eps", "", "", "run.json", "AdamW", kYounger, listed, "eps", &R::eps},
+      // Of several ranks; one process alone says nothing of them.
+      {"communicator", "", "", "run.json", "what carried the gradients of several ranks: nccl, peer or staged", kYounger, listed,
+       "communicator", &R::communicator},
+      {"bucket_mib", "", "MiB", "run.json", "fp32 gradients that ranks exchange at a time, at least", kYounger, listed, "bucket MiB",
+       &R::bucket_mib},
+      {"nccl_blocks", "", "", "run.json", "most thread blocks of NCCL's kernels, where --nccl-blocks chose them", kYounger, listed,
+       "NCCL blocks", &R::nccl_blocks},
       // Both follow from the fields above.
       {"tokens_per_step", "", "", "run.json", "B x T x accumulation", kRequired, not_at_all, "tokens per step", &R::tokens_per_step},
       {"model_flops", "", "FLOP", "model", "work of one step, forward and backward", kRequired, not_at_all, "model FLOPs", &R::model_flops},

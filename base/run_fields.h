@@ -20,11 +20,11 @@ namespace stepscope {
 
 struct RunFields {
   std::string command;
-  std::optional<std::string> trainer, device, model, matmul, recompute, weight_rounding, lr_schedule;
+  std::optional<std::string> trainer, device, model, matmul, recompute, weight_rounding, lr_schedule, communicator;
   std::optional<int64_t> layers, heads, channels, vocab_size, padded_vocab, max_seq_len, parameters;
   std::optional<int64_t> batch_size, seq_len, accumulation, tokens_per_step;
   std::optional<uint64_t> seed;
-  std::optional<int64_t> lr_warmup_steps, lr_total_steps, direct_from, direct_steps;
+  std::optional<int64_t> lr_warmup_steps, lr_total_steps, direct_from, direct_steps, bucket_mib, nccl_blocks;
   std::optional<double> learning_rate, lr_final_fraction, weight_decay, clip, skip_loss_outliers, skip_grad_outliers, beta1, beta2, eps,
       model_flops;
   std::optional<bool> deterministic, shuffle, overfit;

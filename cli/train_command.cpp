@@ -267,6 +267,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     if (first) fmt::print(stderr, "stepscope: {}{}\n", finished, f.log.empty() ? "" : fmt::format("; {} gets no line", f.log));
     return true;
   }
+  if (f.ranks.exchange.nccl_blocks > 0) options.nccl_blocks = f.ranks.exchange.nccl_blocks;
   if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
   const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
   if (session != nullptr)

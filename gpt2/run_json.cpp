@@ -63,6 +63,11 @@ stepscope::RunFields run_fields_of(const Trainer& trainer, const LoopOptions& o)
   f.beta1 = as_typed(o.adamw.beta1);
   f.beta2 = as_typed(o.adamw.beta2);
   f.eps = as_typed(o.adamw.eps);
+  if (t.communicator != nullptr) {
+    f.communicator = t.communicator->name();
+    f.bucket_mib = t.bucket_mib;
+    f.nccl_blocks = o.nccl_blocks;
+  }
   f.tokens_per_step = t.batch_size * t.seq_len * o.accumulation;
   f.model_flops = model_flops(c, t.batch_size, t.seq_len, o.accumulation);
   return f;

@@ -55,12 +55,13 @@ struct LoopOptions {
   std::string checkpoint_dir;  // "" = none
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 2;
-  bool resume = false;      // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
-  std::string run_json;     // "" = none
-  std::string command;      // as typed, for run.json
-  std::string model;        // preset or checkpoint file as given, for run.json; "" = not said
-  bool overfit = false;     // the same batch every step
-  int64_t direct_from = 0;  // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
+  bool resume = false;                 // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
+  std::string run_json;                // "" = none
+  std::string command;                 // as typed, for run.json
+  std::string model;                   // preset or checkpoint file as given, for run.json; "" = not said
+  bool overfit = false;                // the same batch every step
+  std::optional<int64_t> nccl_blocks;  // as --nccl-blocks had it, for run.json
+  int64_t direct_from = 0;             // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
   int64_t direct_steps = 0;
   // The other ranks of the run, whose trainers have a communicator; it outlives the run. nullptr: this process trains alone. Rank r takes
   // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes

@@ -93,6 +93,8 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
   };
   add("device", shown(device(a)), shown(device(b)), true);
+  // Two GPUs of one name differ by some percent. Of several ranks it is the one whose passes the document shows.
+  add("GPU", shown(a.environment.uuid), shown(b.environment.uuid), false);
   const auto add_words = [&](const std::string& prefix, const std::map<std::string, std::string>& x,
                              const std::map<std::string, std::string>& y, const char* absent) {
     std::map<std::string, std::pair<std::string, std::string>> both;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/cells.h"
+#include "profiler/report/rank_views.h"
 
 namespace profiler {
 namespace {
@@ -48,6 +49,8 @@ std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDoc
   c.update_ns = y.update_ns - x.update_ns;
   c.idle_ns = y.idle_ns - x.idle_ns;
   c.rest_ns = y.rest_ns - x.rest_ns;
+  c.b_exposed_ns = b.world.exposed_ns;
+  c.b_exposed_parts = exposed_parts(b.world);
   c.wait_ns = b.world.exposed_wait_ns;
   c.transfer_ns = b.world.exposed_transfer_ns;
   c.drain_ns = b.world.exposed_drain_ns;
@@ -58,9 +61,7 @@ std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDoc
 std::string rank_words(const RankChange& c) {
   std::string text = fmt::format("{} -> {}, on the device {} ms = exposed communication {}", ranks(c.a_ranks), ranks(c.b_ranks),
                                  change_in_milliseconds(c.step_ns), change_in_milliseconds(c.exposed_ns));
-  if (c.wait_ns && c.transfer_ns && c.drain_ns)
-    text += fmt::format(" (of B waiting {}, transfer {}, draining {})", milliseconds(c.wait_ns), milliseconds(c.transfer_ns),
-                        milliseconds(c.drain_ns));
+  if (!c.b_exposed_parts.empty()) text += fmt::format(" (B's {}: {})", milliseconds(c.b_exposed_ns), c.b_exposed_parts);
   text += fmt::format(", work {} ({:+.1f}%", change_in_milliseconds(c.work_ns), c.work_pct);
   if (c.hidden_ns) text += fmt::format("; {} ms of communication run beside B's", milliseconds(c.hidden_ns));
   return text + fmt::format("), update {}, idle {}, rest {}", change_in_milliseconds(c.update_ns), change_in_milliseconds(c.idle_ns),
@@ -71,6 +72,7 @@ nlohmann::ordered_json to_json(const RankChange& c) {
   nlohmann::ordered_json j{{"a_ranks", c.a_ranks},       {"b_ranks", c.b_ranks}, {"step_ns", c.step_ns},
                            {"exposed_ns", c.exposed_ns}, {"work_ns", c.work_ns}, {"work_pct", c.work_pct},
                            {"update_ns", c.update_ns},   {"idle_ns", c.idle_ns}, {"rest_ns", c.rest_ns}};
+  if (c.b_exposed_ns) j["b_exposed_ns"] = *c.b_exposed_ns;
   if (c.wait_ns) j["b_wait_ns"] = *c.wait_ns;
   if (c.transfer_ns) j["b_transfer_ns"] = *c.transfer_ns;
   if (c.drain_ns) j["b_drain_ns"] = *c.drain_ns;

@@ -85,11 +85,13 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   std::vector<double> sm, memory, power, temperature;
   uint64_t reasons = 0;
   int64_t throttled = 0;
+  std::optional<int64_t> first_ns;
   for (const EnvironmentSample& s : r.environment) {
     if (s.phase != Phase::timed && s.phase != Phase::program) continue;
+    if (!first_ns) first_ns = s.time_ns;
     sm.push_back(s.sm_clock_mhz);
     memory.push_back(s.memory_clock_mhz);
-    power.push_back(s.power_w);
+    if (static_cast<double>(s.time_ns - *first_ns) >= kPowerMean_ns) power.push_back(s.power_w);
     temperature.push_back(s.temperature_c);
     reasons |= s.throttle_reasons;
     throttled += stepscope::nvml::slowdowns(s.throttle_reasons) != 0;
@@ -105,8 +107,10 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   e.sm_clock_mhz_min = quantile(sm, 0);
   e.sm_clock_mhz_max = quantile(sm, 1);
   e.memory_clock_mhz_median = quantile(memory, 0.5);
-  e.power_w_median = quantile(power, 0.5);
-  e.power_w_max = quantile(power, 1);
+  if (!power.empty()) {
+    e.power_w_median = quantile(power, 0.5);
+    e.power_w_max = quantile(power, 1);
+  }
   e.temperature_c_max = quantile(temperature, 1);
   e.throttled_samples = throttled;
   e.throttle_reasons = stepscope::nvml::throttle_words(reasons);

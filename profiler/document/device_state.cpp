@@ -31,7 +31,10 @@ Number mean_between(const Samples& samples, double EnvironmentSample::*member, d
   return inside && weight > 0 ? Number(sum / weight) : std::nullopt;
 }
 
-// NVML's power is itself the mean over about the last second.
+// NVML's power is itself the mean over about the last second: a sample of the first second is partly of what came before.
+Number power_between(const Samples& samples, double begin, double end) {
+  return mean_between(samples, &EnvironmentSample::power_w, begin + kPowerMean_ns, end);
+}
 Number last_power_before(const Samples& samples, double begin, double end) {
   Number power;
   for (const EnvironmentSample& s : samples)
@@ -81,7 +84,7 @@ void fill_device(StateRow& row, const Steps& steps, size_t first, size_t last, c
   const auto begin = static_cast<double>(steps[first].begin_ns);
   const double end = end_ns(steps[last - 1]);
   row.sm_clock_mhz = mean_between(samples, &EnvironmentSample::sm_clock_mhz, begin, end);
-  row.power_w = mean_between(samples, &EnvironmentSample::power_w, begin, end);
+  row.power_w = power_between(samples, begin, end);
   const Energy used = energy_between(energy, begin, end);
   if (!used.joules) {
     why_no_energy = used.why_none;

@@ -17,6 +17,7 @@ namespace profiler {
 inline constexpr double kWindow_ns = stepscope::kPowerCycle_s * 1e9;
 inline constexpr size_t kWindowSteps = 3;                                    // and no fewer steps
 inline constexpr double kSettledStep_pct = 100 * stepscope::kSettledChange;  // two windows in a row: the precise witness
+inline constexpr double kPowerMean_ns = 1e9;                                 // over so long NVML's power is a mean
 inline constexpr double kSettledDevice_pct = 1.0;                            // clock and power, of which a window has ten samples
 inline constexpr double kLongestSettling_ns = stepscope::kLongestSettle_s * 1e9;
 inline constexpr double kWarmLeast_ns = stepscope::kSustainedMeasure_s * 1e9;  // a warm figure needs so long behind the settling

@@ -149,7 +149,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
       {"sm_clock_mhz_min", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_min},
       {"sm_clock_mhz_max", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_max},
       {"memory_clock_mhz_median", "MHz", "NVML", "memory clock", &E::memory_clock_mhz_median},
-      {"power_w_median", "W", "NVML", "board power", &E::power_w_median},
+      {"power_w_median", "W", "NVML", "board power behind the first second, as NVML's power is a mean over one", &E::power_w_median},
       {"power_w_max", "W", "NVML", "board power", &E::power_w_max},
       {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max, {}, true},
       {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &E::throttled_samples},
@@ -255,10 +255,12 @@ const std::vector<Field<StateRow>>& fields_of() {
       {"time_ns", "ns", "timer", "all of them together", &S::time_ns, shown("s", Format::seconds, 6)},
       {"begin_ns", "ns", "timer", "begin of the first of them, from the begin of the first step of the process", &S::begin_ns,
        shown("after s", Format::seconds, 7)},
-      {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / step_time_ns", &S::tokens_per_s, shown("tokens/s", Format::thousands, 3)},
+      {"tokens_per_s", "tokens/s", "formula", "tokens_per_step of all ranks / step_time_ns", &S::tokens_per_s,
+       shown("tokens/s", Format::thousands, 3)},
       {"joules_per_step", "J", "NVML", "energy counter of the GPU, interpolated between its changes, / steps", &S::joules_per_step,
        shown("J a step", Format::joules)},
-      {"power_w", "W", "NVML", "that energy / time_ns; without it the mean of the samples", &S::power_w, shown("W", Format::watts, 1)},
+      {"power_w", "W", "NVML", "that energy / time_ns; without it the mean of the samples behind the first second", &S::power_w,
+       shown("W", Format::watts, 1)},
       {"sm_clock_mhz", "MHz", "NVML", "mean SM clock", &S::sm_clock_mhz, shown("SM MHz", Format::count, 2)},
   };
   return list;

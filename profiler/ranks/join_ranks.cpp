@@ -364,6 +364,8 @@ void fill_world(ProfileDocument& d, const std::vector<Rank>& ranks, const Joined
   w.job = text_or_none(ranks.front().id.job);
   w.main_rank = ranks[main].id.rank;
   if (d.timing.tokens_per_s) w.tokens_per_s = *d.timing.tokens_per_s * static_cast<double>(*w.size);
+  for (StateRow& s : d.timing.states)
+    if (s.tokens_per_s) *s.tokens_per_s *= static_cast<double>(*w.size);
   w.clock = "none";
   if (joined.same && joined.clocks.uncertainty_ns) {
     w.clock = joined.clocks.shared ? "shared" : "causality";

@@ -110,7 +110,8 @@ std::vector<std::string> what_ran(const ProfileDocument& d) {
   if (!d.run.trainer && !program.empty())
     for (std::string& part : program_words(program)) parts.push_back(std::move(part));
   if (d.environment.sm_clock_mhz_median)
-    parts.push_back(fmt::format("SM {} MHz, {} W", whole(d.environment.sm_clock_mhz_median), whole(d.environment.power_w_median)));
+    parts.push_back(fmt::format("SM {} MHz", whole(d.environment.sm_clock_mhz_median)) +
+                    (d.environment.power_w_median ? fmt::format(", {} W", whole(d.environment.power_w_median)) : ""));
   return parts;
 }
 

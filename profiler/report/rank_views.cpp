@@ -21,8 +21,6 @@ void drop_unknown(Fields<Row>& fields, const std::vector<Row>& rows) {
 
 std::string micros(double ns) { return fmt::format("{:.0f} us", ns / 1000); }
 
-std::string part(const char* word, const Number& ns) { return ns ? fmt::format("{}{} ms", word, milliseconds(ns)) : ""; }
-
 std::string how_many(const ProfileDocument& d) {
   std::set<std::string> hosts;
   for (const RankRow& r : d.ranks) hosts.insert(r.host.value_or(""));
@@ -32,16 +30,15 @@ std::string how_many(const ProfileDocument& d) {
   text += hosts.size() == 1 ? " on one host" : fmt::format(" on {} hosts", hosts.size());
   text += fmt::format("; passes and kernels are those of rank {}, the median one", w.main_rank.value_or(0));
   // A trainer of ours times its steps in run.json, which is rank 0's.
-  return text + (w.main_rank.value_or(0) != 0 && d.run.trainer ? ", the step times above of rank 0." : ".");
+  text += w.main_rank.value_or(0) != 0 && d.run.trainer ? ", the step times above of rank 0." : ".";
+  return text + " In the table of ranks device to last at are of one traced step, the others of the timed steps.";
 }
 
 std::string communication(const WorldSection& w) {
   if (!w.communication_ns) return "";
   const double all = *w.communication_ns, hidden = w.hidden_ns.value_or(0);
   std::string text = fmt::format("Communication {} ms per step: {} ms exposed", milliseconds(all), milliseconds(w.exposed_ns));
-  if (w.exposed_wait_ns)
-    text += fmt::format(" ({}, {}, {})", part("waiting ", w.exposed_wait_ns), part("transfer ", w.exposed_transfer_ns),
-                        part("draining ", w.exposed_drain_ns));
+  if (const std::string parts = exposed_parts(w); !parts.empty()) text += " (" + parts + ")";
   if (all > 0) text += fmt::format(", {} ms hidden beside other work ({:.0f}%)", milliseconds(hidden), hidden / all * 100);
   text += ".";
   if (w.bytes) text += fmt::format(" {} MB", text_of(Format::megabytes, w.bytes));
@@ -73,6 +70,15 @@ std::string clocks(const WorldSection& w) {
 }
 
 }  // namespace
+
+std::string exposed_parts(const WorldSection& w) {
+  if (!w.exposed_ns || !w.exposed_wait_ns || !w.exposed_transfer_ns || !w.exposed_drain_ns) return "";
+  std::string text = fmt::format("waiting {} ms, transfer {} ms, draining {} ms", milliseconds(w.exposed_wait_ns),
+                                 milliseconds(w.exposed_transfer_ns), milliseconds(w.exposed_drain_ns));
+  const double rest = *w.exposed_ns - *w.exposed_wait_ns - *w.exposed_transfer_ns - *w.exposed_drain_ns;
+  if (rest > 0.01 * *w.exposed_ns) text += fmt::format(", outside of collectives {} ms", milliseconds(rest));
+  return text;
+}
 
 View rank_view(const ProfileDocument& d) {
   View view;

@@ -573,6 +573,15 @@ TEST(Diff, MarkdownEscapesWhatWouldBreakItsTables) {
   EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr("| a\\|b |"));
 }
 
+TEST(Diff, NamesTwoGpusOfOneName) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 0), b = a;
+  a.environment.uuid = "GPU-1", b.environment.uuid = "GPU-2";
+  const auto shown = diff_profiles(a, b).runs;
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].what + " " + shown[0].a + " " + shown[0].b, "GPU GPU-1 GPU-2");
+  EXPECT_FALSE(shown[0].unlike);
+}
+
 // Two runs that differ in one field of base/run_fields.h only: diff names it, in its own words, with both values.
 TEST(Diff, NamesEachFieldInWhichTheRunsDiffer) {
   const ProfileDocument same = document({kernel("x", "forward", "qkv", 1e6)}, 0);

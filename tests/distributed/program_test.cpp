@@ -152,13 +152,17 @@ TEST(Ranks, RunJsonSaysWhichRankWroteIt) {
   ASSERT_EQ(o.exit_code, 0) << o.err;
   std::string job;
   for (const auto& [file, rank] : {std::pair{"run.json", 0}, std::pair{"run.rank1.json", 1}}) {
-    const auto world = nlohmann::json::parse(slurp(folder / file)).at("world");
+    const auto run = nlohmann::json::parse(slurp(folder / file));
+    const auto& world = run.at("world");
     EXPECT_EQ(world.at("rank"), rank);
     EXPECT_EQ(world.at("local_rank"), rank);
     EXPECT_EQ(world.at("size"), 2);
     EXPECT_EQ(world.at("nodes"), 1);
     EXPECT_EQ(world.at("found_by"), "stepscope");
     EXPECT_EQ(world.at("communicator"), "staged");
+    EXPECT_EQ(run.at("communicator"), "staged") << "so that diff names it";
+    EXPECT_EQ(run.at("bucket_mib"), 25);
+    EXPECT_FALSE(run.contains("nccl_blocks")) << "nobody chose them";
     if (job.empty()) job = world.at("job");
     EXPECT_EQ(world.at("job"), job);
   }

@@ -341,9 +341,12 @@ TEST(Profile, ThrottlingDuringTimedStepsIsSaid) {
 TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
   Recording r = fixture::gpt2_recording();
   r.environment.clear();
-  for (const double x : {1.0, 5.0, 2.0, 4.0, 3.0})
-    r.environment.push_back({static_cast<int64_t>(x), Phase::timed, 1000 + x, 2000 + x, 400 + x, 50 + x, 0});
-  r.environment.push_back({6, Phase::activity, 9000, 9000, 9000, 9000, 0});
+  int64_t at = 0;
+  for (const double x : {1.0, 5.0, 2.0, 4.0, 3.0}) {
+    r.environment.push_back({at, Phase::timed, 1000 + x, 2000 + x, 400 + x, 50 + x, 0});
+    at += 500'000'000;
+  }
+  r.environment.push_back({at, Phase::activity, 9000, 9000, 9000, 9000, 0});
   const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   EXPECT_EQ(d.environment.samples, 5);
   EXPECT_EQ(d.environment.sm_clock_mhz_min, 1001.0);
@@ -351,8 +354,12 @@ TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
   EXPECT_EQ(d.environment.sm_clock_mhz_max, 1005.0);
   EXPECT_EQ(d.environment.memory_clock_mhz_median, 2003.0);
   EXPECT_EQ(d.environment.power_w_median, 403.0);
-  EXPECT_EQ(d.environment.power_w_max, 405.0);
+  EXPECT_EQ(d.environment.power_w_max, 404.0) << "405 W are of half a second after the first sample, so partly of what came before";
   EXPECT_EQ(d.environment.temperature_c_max, 55.0);
+  r.environment.resize(2);
+  const ProfileDocument brief = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_EQ(brief.environment.sm_clock_mhz_max, 1005.0);
+  EXPECT_FALSE(brief.environment.power_w_median || brief.environment.power_w_max) << "no value is of these steps alone";
 }
 
 // NVML answers about every 20 ms: the nearest sample on each side belongs to the step, the others do not.

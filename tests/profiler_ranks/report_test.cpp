@@ -48,6 +48,33 @@ TEST(RankReport, TheTablesSayWhatIsExposedWhoIsLateAndWhoseNumbersTheyAre) {
   }
 }
 
+// Sums of `peer` are communication of no collective: without them the parts of what is exposed would not add up to it.
+TEST(RankReport, WhatIsExposedOutsideOfCollectivesHasAPartOfItsOwn) {
+  ProfileDocument d = two_ranks();
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}),
+              HasSubstr("0.320 ms exposed (waiting 0.060 ms, transfer 0.260 ms, draining 0.000 ms),"));
+  d.world.exposed_ns = 411'000;
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}),
+              HasSubstr("0.411 ms exposed (waiting 0.060 ms, transfer 0.260 ms, draining 0.000 ms, outside of collectives 0.091 ms),"));
+  EXPECT_THAT(rank_words(rank_change(d, d).value()),
+              HasSubstr("(B's 0.411: waiting 0.060 ms, transfer 0.260 ms, draining 0.000 ms, outside of"));
+}
+
+TEST(RankReport, TokensPerSecondOfAStateAreOfAllRanks) {
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = ranks::two_bucket_step();
+  RunInfo run;
+  run.tokens_per_step = 4096;
+  run.steps.resize(10);
+  for (RunStep& s : run.steps) s.time_ns = 2e6;
+  ProfileOptions timed;
+  timed.first_timed_step = 2, timed.timed_steps = 8;
+  const ProfileDocument d = join_ranks({ranks::recording(a), ranks::recording(b)}, run, {}, timed, {});
+  ASSERT_FALSE(d.timing.states.empty());
+  EXPECT_NEAR(d.timing.states[0].tokens_per_s.value(), 4096 * 2 / (d.timing.states[0].step_time_ns * 1e-9), 1);
+}
+
 // run.json is rank 0's: the headline over another rank's tables said nothing of it.
 TEST(RankReport, StepsThatAnotherRankTimedAreSaidToBeItsOwn) {
   ProfileDocument d = two_ranks();
