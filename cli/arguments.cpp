@@ -142,6 +142,7 @@ std::string problem_words(const CLI::App& app, const CLI::Error& e) {
     for (const std::string& word : app.remaining(true)) words += (words.empty() ? "" : " ") + word;
     if (!words.empty()) return "unknown here: " + words;
   }
+  if (e.get_name() == "CallForHelp") return "unknown here: --help";  // its own words are for whoever calls the library
   if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))
     if (const CLI::Option* o = repeated_option(app))
       return o->get_name() + ": given " + std::to_string(o->count()) + " times, expected once";

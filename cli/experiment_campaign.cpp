@@ -95,6 +95,20 @@ void check_arguments(const Experiment& e) {
   }
 }
 
+// Such arms are started with a number of steps and run to their end.
+void say_what_whole_programs_ignore(const RunFlags& f, const std::vector<Experiment>& experiments) {
+  std::vector<std::string> flags, names;
+  for (const Argument* a : f.measure.of_stepping_arms)
+    if (a->count() > 0) flags.push_back(a->name());
+  for (const Experiment& e : experiments)
+    if (e.frozen_baseline() ||
+        std::ranges::any_of(e.workloads, [&](const auto& w) { return gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1; }))
+      names.push_back(e.name);
+  if (!flags.empty() && !names.empty())
+    fmt::print(stderr, "stepscope: {}: without effect for {}, whose arms run as whole programs\n", fmt::join(flags, ", "),
+               fmt::join(names, ", "));
+}
+
 }  // namespace
 
 void add_verdict_flags(Command& c, VerdictFlags& f, const std::string& out_help) {
@@ -196,6 +210,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     if (!names.insert(e.name).second) throw InputError(fmt::format("{}: given twice, and an experiment has one folder of results", e.name));
     check_arguments(e);
   }
+  say_what_whole_programs_ignore(f, experiments_to_run);
   results_folder(f.out, root);  // made for experiments that can run, not for a name that is none
   const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
   exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.go_on, f.json});

@@ -37,10 +37,15 @@ using nlohmann::ordered_json;
 using stepscope::InputError;
 
 // A verdict whose experiment's file is gone or renamed: no command runs it again, and the table still has it.
-void name_verdicts_without_a_file(const fs::path& folder) {
+// False: there is one.
+bool name_verdicts_without_a_file(const fs::path& folder) {
+  bool none = true;
   for (const fs::path& file : experiments::verdict_files(folder))
-    if (const std::string yaml = file.parent_path().string() + ".yaml"; !fs::exists(yaml))
+    if (const std::string yaml = file.parent_path().string() + ".yaml"; !fs::exists(yaml)) {
       fmt::print(stderr, "stepscope: {}: a verdict without an experiment, expected {}\n", file.string(), yaml);
+      none = false;
+    }
+  return none;
 }
 
 void list(bool json, int& exit_code) {
@@ -62,23 +67,30 @@ void list(bool json, int& exit_code) {
     std::string unreadable;
     try {
       verdict = experiments::last_verdict(e.name, studies(root), studies(root));
+      if (verdict && verdict->name != e.name)
+        throw InputError(fmt::format("{}: it is the verdict of {}", (studies(root) / e.name / "verdict.json").string(), verdict->name));
     } catch (const InputError& error) {  // as above
+      verdict.reset();
       unreadable = error.what();
       fmt::print(stderr, "stepscope: {}\n", unreadable);
       exit_code = 2;
     }
     if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
+    const std::string no_patch = e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch);
     if (json) {
       ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
-      if (verdict) row.update({{"verdict", name(verdict->verdict)}, {"at", verdict->at}, {"stale", stale}});
+      if (verdict) {
+        row.update({{"verdict", name(verdict->verdict)}, {"at", verdict->at}, {"stale", stale}, {"workloads", ordered_json::array()}});
+        for (const experiments::WorkloadSection& w : verdict->workloads)
+          row["workloads"].push_back({{"workload", w.workload}, {"verdict", name(w.verdict)}, {"sentence", w.sentence}});
+      }
+      if (!no_patch.empty()) row["patch_does_not_apply"] = no_patch;
       if (!unreadable.empty()) row["unreadable"] = unreadable;
       all.push_back(row);
       continue;
     }
     fmt::print("{}\n  {}\n  change: {}\n", e.name, e.question, e.change_text);
-    if (!e.patch.empty())
-      if (const std::string why = experiments::why_not_applicable(root, e.patch); !why.empty())
-        fmt::print("  the patch does not apply to this tree: {}\n", why);
+    if (!no_patch.empty()) fmt::print("  the patch does not apply to this tree: {}\n", no_patch);
     if (!verdict) {
       fmt::print("  {}\n", unreadable.empty() ? "never run" : "its verdict cannot be read");
       continue;
@@ -153,7 +165,7 @@ void check(std::vector<std::string> files, int& exit_code) {
     if (found.empty()) fmt::print("{}: as it was written{}\n", file, note);
     all_hold = all_hold && found.empty();
   }
-  if (of_the_tree) name_verdicts_without_a_file(studies(source_root()));
+  if (of_the_tree && !name_verdicts_without_a_file(studies(source_root()))) all_hold = false;
   exit_code = !all_are_verdicts ? 2 : all_hold ? 0 : 1;
 }
 

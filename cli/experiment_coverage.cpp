@@ -1,7 +1,11 @@
 #include "cli/experiment_coverage.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <tuple>
 
+#include "base/errors.h"
 #include "cli/catch_interrupt.h"
 
 namespace cli {
@@ -11,6 +15,8 @@ void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_cod
   if (!f.record.empty()) check_new_record(f.record);
   experiments::CoverageOptions o;
   std::tie(o.what, o.arguments) = trainer_to_compare(f.trainer);
+  for (const std::string& plant : f.plants)
+    if (std::ranges::count(f.plants, plant) > 1) throw stepscope::InputError(fmt::format("{}: given twice", plant));
   o.plants = f.plants;
   o.truth_rounds = f.truth_rounds;
   o.truth_settle_s = o.truth_s = f.truth_s / 2;

@@ -22,6 +22,7 @@
 #include "base/errors.h"
 #include "base/nvml.h"
 #include "build_info.inc"
+#include "cli/experiment_flags.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "experiments/gate/budgets.h"
@@ -86,6 +87,9 @@ void check_flags_have_a_use(const GateFlags& f) {
     only_these(f.all, {"--write-receipt", "--trainer", "--seed", "--receipt-folder", "--verbose", "--json"},
                "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
                "--receipt-folder with it");
+  for (const Argument* flag : f.all)
+    if (f.trainer == "reference" && flag->name() == "--op-sizes" && flag->count() > 0)
+      throw InputError("--op-sizes: the CPU reference has no op checks; expected --trainer mixed or fp32");
   if (!f.ops.empty()) {
     if (f.trainer == "reference") throw InputError("--op: the CPU reference has no op checks; expected --trainer mixed or fp32");
     only_these(f.all, {"--op", "--op-sizes", "--trainer", "--seed", "--no-model", "--verbose", "--json"},
@@ -303,7 +307,7 @@ void run_seeds(const GateFlags& f, int& exit_code) {
 
 // Needs no GPU. Exit 1 for sources that no gate has seen, 2 for a receipt that is none.
 void check_receipts(const GateFlags& f, int& exit_code) {
-  const std::filesystem::path root = f.source_root.empty() ? std::filesystem::path(kSourceDir) : std::filesystem::path(f.source_root);
+  const std::filesystem::path root = f.source_root.empty() ? source_root() : std::filesystem::path(f.source_root);
   if (!std::filesystem::is_directory(root))
     throw InputError(fmt::format("--check-receipts: the source tree {} is not there; --source-root names another", root.string()));
   if (!std::filesystem::exists(root / "mixed" / "CMakeLists.txt"))
@@ -323,7 +327,7 @@ void check_receipts(const GateFlags& f, int& exit_code) {
         all["problems"].push_back({{"trainer", trainer}, {"sentence", sentence}});
         if (!f.json) fmt::print("{}\n", sentence);
       }
-    if (!f.json && p.none()) fmt::print("{}.json holds for these sources\n", trainer);
+    if (!f.json && p.none()) fmt::print("{}.json holds for the sources in {}\n", trainer, root.string());
   }
   if (f.json) fmt::print("{}\n", all.dump(1));
 }

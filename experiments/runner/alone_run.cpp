@@ -315,6 +315,7 @@ std::optional<EqualClocks> equal_clocks_of(std::span<const AloneRun> runs, const
 
 std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const DeviceLimits& limits,
                                          const std::optional<EqualClocks>& equal_clocks, double alpha) {
+  if (runs.empty()) return {};  // nothing was measured that they could be about
   const std::vector<Round> rounds = rounds_of(runs);
   const auto s = sustained(runs, limits, alpha);
   std::vector<SelfCheckResult> out{settled_check(rounds), cycle_check(runs), order_check(rounds)};

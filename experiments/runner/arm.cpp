@@ -221,6 +221,7 @@ class CommandArm : public Arm {
   Stretch run_to_end(double timeout_s) {
     const std::vector<pid_t> others = children_of_this_process();
     std::unique_ptr<ChildProcessGroup> child;
+    const Clock::time_point started = Clock::now();
     try {
       child = std::make_unique<ChildProcessGroup>(ChildProcessGroup::Options{argv(), spec_.environment, false, true});
     } catch (const stepscope::InputError& e) {
@@ -259,6 +260,13 @@ class CommandArm : public Arm {
     if (!ending->exited || ending->code != 0)
       throw ArmFailure(ending->exited ? "crashed" : "killed",
                        with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()), *child));
+    // Steps come one after the other, so they take no longer than the process. A wrong unit, or times since the start, do.
+    const double steps_s = std::accumulate(all.begin(), all.end(), 0.0) * 1e-9, process_s = seconds_between(started, Clock::now());
+    if (spec_.in_real_time && steps_s > 1.1 * process_s + 1)
+      throw ArmFailure("audit",
+                       fmt::format("arm {} printed {} steps that take {:.3g} s together, and ran for {:.3g} s: expected the milliseconds "
+                                   "of each step",
+                                   spec_.label, all.size(), steps_s, process_s));
     // What it left behind would run beside the other arm.
     child->kill_all();
     kill_orphans(others);

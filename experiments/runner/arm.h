@@ -35,6 +35,7 @@ struct ArmSpec {
   bool steps_on_command = true;  // else: run to its end once per block, its step lines read
   std::string step_regex;        // of a command; "" = the default
   int skip_steps = -1;           // of a command: left out at the start; -1 = a tenth, 1 to 10
+  bool in_real_time = false;     // of a command: refused where its steps take longer than its process did; no clock that a test made up
   // Of a command: replaces "{steps}" in its arguments. Whoever runs it alone raises it to what the seconds need.
   int steps = 40;
   bool takes_steps() const;  // "{steps}" stands in an argument

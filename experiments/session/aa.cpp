@@ -31,7 +31,8 @@ constexpr const char *kTurnsSchema = "stepscope.aa/1", *kAloneSchema = "stepscop
 constexpr int64_t kResampledTrials = 1000;
 
 std::string too_few(const std::vector<PairValue>& pairs, const Thresholds& thresholds) {
-  return fmt::format("{} pairs are too few to resample {} of them", pairs.size(), thresholds.looks.front().pairs);
+  return fmt::format("{} pairs are too few to resample {} of them; `experiment resample FILE --pairs N --no-extension` draws fewer",
+                     pairs.size(), thresholds.looks.front().pairs);
 }
 
 // nullopt: too few pairs.
@@ -172,8 +173,9 @@ class Aa {
   }
 
   void print_rates() const {
-    fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", aa_.what, session_.device(), planted_,
-               counts_.faster, counts_.slower, counts_.same, counts_.undecided);
+    const std::string device = session_.device();
+    fmt::print("{}{}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", aa_.what, device.empty() ? "" : " on " + device,
+               planted_, counts_.faster, counts_.slower, counts_.same, counts_.undecided);
     if (planted_ == 0) {
       Thresholds standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
       if (is_alone()) standard.looks = alone_looks();

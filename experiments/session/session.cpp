@@ -91,6 +91,7 @@ void train_to_the_end(ArmSpec& spec, const std::string& program, const Arguments
   spec.argv.insert(spec.argv.end(), {"--steps", "{steps}"});
   spec.argv.insert(spec.argv.end(), more.begin(), more.end());
   spec.steps_on_command = false;
+  spec.in_real_time = true;
   spec.steps = steps;
 }
 
@@ -241,6 +242,8 @@ struct ExperimentSession::Job {
     return r;
   }
   bool several_gpus() const { return gpus_of(*experiment, result.workload, 'A') > 1 || gpus_of(*experiment, result.workload, 'B') > 1; }
+  // Which do not step on command.
+  bool whole_programs() const { return experiment->frozen_baseline() || several_gpus(); }
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
 };
 
@@ -376,6 +379,7 @@ bool ExperimentSession::make_frozen_arms(Job& job, const std::string& b_program)
     plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
   }
   plan.a.steps_on_command = false;
+  plan.a.in_real_time = true;
   plan.a.steps = options_.command_steps;
   train_to_the_end(plan.b, b_program, job.b, {}, options_.command_steps);
   plan.quads = 1;  // every block is a fresh process: the pair is one ABBA quad of four
@@ -594,10 +598,16 @@ void ExperimentSession::add_to(std::vector<Job>& jobs, const Experiment& e) cons
             fmt::format("{} is newer than {}: build first (`./stepscope` does), or the verdict would name "
                         "code that was not measured",
                         file, options_.program));
+  const bool planted = options_.plant_pct > 0 || !options_.plant_gpu.empty();
+  if (!options_.plant_gpu.empty() && trainer_of(e, 'B') == "reference")
+    throw InputError(
+        fmt::format("--plant-gpu {}: is work on a GPU, and the reference trainer has none; expected --plant PCT", options_.plant_gpu));
   for (const Workload& w : e.workloads) {
     Job job;
     job.experiment = &e;
     job.result.workload = w;
+    if (planted && job.whole_programs())
+      throw InputError(fmt::format("{}, {}: --plant: the arms run as whole programs, into which nothing can be planted", e.name, w.text()));
     jobs.push_back(std::move(job));
   }
 }
@@ -715,6 +725,7 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
     s.label = label;
     s.argv = {"/bin/sh", "-c", command};
     s.steps_on_command = false;
+    s.in_real_time = true;
     s.step_regex = step_regex;
     s.skip_steps = skip_steps;
     return s;

@@ -116,6 +116,7 @@ TEST_F(ExperimentCli, list_says_which_patch_does_not_apply) {
   EXPECT_THAT(
       o.out,
       HasSubstr("change: patch cpu-patched.patch\n  the patch does not apply to this tree: error: patch failed: gpt2/reference/a.h:1"));
+  EXPECT_THAT(json::parse(run("list --json").out).at(0).at("patch_does_not_apply"), HasSubstr("patch failed: gpt2/reference/a.h:1"));
 }
 
 TEST_F(ExperimentCli, a_tree_without_experiments_is_bad_input_and_stays_as_it_is) {
@@ -509,6 +510,11 @@ TEST_F(ExperimentCli, a_verdict_lies_in_the_folder_of_its_name) {
   const Outcome index = run("index");
   EXPECT_EQ(index.exit_code, 2);
   EXPECT_THAT(index.err, HasSubstr(says));
+  put("kept", "flags: {eps: 2e-8}");
+  const Outcome list = run("list");
+  EXPECT_EQ(list.exit_code, 2);
+  EXPECT_THAT(list.err, HasSubstr("kept/verdict.json: it is the verdict of fp32-zero-grad-memset"));
+  EXPECT_THAT(list.out, ::testing::Not(HasSubstr("slower"))) << "another experiment's result under this name";
   EXPECT_EQ(slurp(studies / name / "verdict.json"), written);
   EXPECT_FALSE(fs::exists(studies / name / "README.md"));
 }
@@ -519,7 +525,7 @@ TEST_F(ExperimentCli, a_verdict_whose_experiment_is_gone_is_named) {
   fs::copy_file(fs::path(SOURCE_DIR) / "experiments/studies/fp32-zero-grad-memset/verdict.json", folder / "verdict.json");
   for (const char* command : {"list", "check", "index"}) {
     const Outcome o = run(command);
-    EXPECT_EQ(o.exit_code, 0) << command;
+    EXPECT_EQ(o.exit_code, command == std::string("check") ? 1 : 0) << command;
     EXPECT_THAT(o.err, HasSubstr("a verdict without an experiment, expected " + folder.string() + ".yaml")) << command;
   }
   std::ofstream(folder.string() + ".yaml") << slurp(fs::path(SOURCE_DIR) / "experiments/studies/fp32-zero-grad-memset.yaml");

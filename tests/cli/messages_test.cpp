@@ -303,6 +303,7 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
         std::pair("train --trainer reference --recompute foo", std::string("--recompute: foo not in {none,gelu,gelu+ln}")),
         std::pair("gate --trainer reference --not-deterministic", std::string("--not-deterministic: the reference trainer always repeats")),
         std::pair("gate --trainer reference --op adamw", std::string("--op: the CPU reference has no op checks")),
+        std::pair("gate --trainer reference --op-sizes odd", std::string("--op-sizes: the CPU reference has no op checks")),
         std::pair("gate --trainer fp32 --op adamw --variant adamw=arenas",
                   std::string("--variant: --op checks single ops and no whole model; leave it out")),
         std::pair("gate --trainer fp32 --op adamw --no-ops", std::string("--no-ops: --op checks single ops")),
@@ -313,6 +314,8 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
     EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
   }
   EXPECT_NE(stepscope("gate --check-receipts --json").exit_code, 2);
+  EXPECT_THAT(stepscope("gate --check-receipts", "STEPSCOPE_ROOT=/tmp").err, HasSubstr("/tmp is no source tree"))
+      << "as `experiment` takes it";
 }
 
 TEST(Mistakes, FlagsThatWouldDoNothingAreNamed) {

@@ -269,6 +269,17 @@ TEST_F(AloneRunner, labels_whole_programs_that_are_too_short_as_bursts_and_gives
   EXPECT_NEAR(enough.runs[0].step_ns(), 100.1e6, 0.1e6);
 }
 
+// Microseconds that a program calls ms, or times since its start, would make a confident verdict of nothing.
+TEST_F(AloneRunner, refuses_steps_that_take_longer_together_than_their_program) {
+  const std::string print = "i=0; while [ $i -lt 40 ]; do echo \"step $i | 1000.$((i % 3)) ms\"; i=$((i+1)); done";
+  PairPlan p = quick(command("A", print), command("B", print));
+  p.a.in_real_time = p.b.in_real_time = true;
+  const RunLog log = run_alone(p, {});
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_THAT(log.decision.sentence, HasSubstr("arm A printed 40 steps that take 40 s together, and ran for 0."));
+  EXPECT_TRUE(log.self_checks.empty()) << "nothing was measured that they could be about";
+}
+
 // A program that becomes slower: what is counted is behind the steps that the user leaves out, also where they were steady.
 TEST_F(AloneRunner, leaves_out_of_a_whole_program_what_it_was_told_to) {
   const auto late = [&](const char* label, int then) {

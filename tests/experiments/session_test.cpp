@@ -714,6 +714,30 @@ TEST_F(Session, an_arm_of_more_gpus_than_there_are_is_left_out_of_a_campaign) {
   EXPECT_TRUE(keep_those_with_enough_gpus(rest, 4).empty());
 }
 
+TEST_F(Session, plants_nothing_where_nothing_can_be_planted) {
+  program(gate_answer(true), arm());
+  std::vector<Experiment> all(1, experiment());
+  const auto refused = [&](double pct, const std::string& gpu) {
+    SessionOptions o = options();
+    o.plant_pct = pct;
+    o.plant_gpu = gpu;
+    std::string why;
+    ExperimentSession(o).run(all, {}, [&](size_t, const ExperimentSession::Outcome& outcome) {
+      try {
+        if (outcome.failure) std::rethrow_exception(outcome.failure);
+      } catch (const stepscope::InputError& e) {
+        why = e.what();
+      }
+    });
+    return why;
+  };
+  all[0].trainer = "reference";
+  EXPECT_THAT(refused(0, "dram:1"), HasSubstr("the reference trainer has none; expected --plant PCT"));
+  all[0].workloads[0].gpus = 2;
+  EXPECT_THAT(refused(30, ""), HasSubstr("the arms run as whole programs, into which nothing can be planted"));
+  EXPECT_FALSE(fs::exists(folder_ / "log")) << "refused before the gate";
+}
+
 TEST_F(Session, in_turns_takes_resident_pairs) {
   program(gate_answer(true), arm());
   SessionOptions o;
