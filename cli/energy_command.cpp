@@ -90,10 +90,7 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
   if (!f.out.empty()) stepscope::write_output(f.out, json);
-  if (profile) {
-    energy::add_to_profile(document, *profile);
-    stepscope::write_output(f.profile, profiler::to_json(*profile));
-  }
+  if (profile) stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
   fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }
 

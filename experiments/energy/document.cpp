@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "base/json_read.h"
+#include "experiments/energy/document_checks.h"
 
 namespace energy {
 namespace {
@@ -31,6 +33,15 @@ struct Reader {
     if (!json.is_object() || !json.contains(key)) throw stepscope::InputError(fmt::format("{}: the field '{}' is missing", file, key));
     return json.at(key);
   }
+};
+
+// Walks all numbers: finite, and not below zero but where that is an answer.
+struct Signs {
+  static constexpr bool kReads = false;
+  const std::string& file;
+  std::string place;
+  template <class T>
+  void operator()(const char* key, const T& value);
 };
 
 template <class A>
@@ -197,6 +208,32 @@ void Writer::operator()(const char* key, const T& value) {
   }
 }
 
+// What is the difference of two windows may be below zero; how far, document_checks.cpp says. A loss is what training makes of it.
+constexpr std::string_view kBelowZero[] = {
+    "added.joules",        "added.joules_at_step_clock", "added.seconds",    "sustained_s",     "placed_joules",
+    "step.clock_exponent", "step.full_clock_joules",     "step.loss_before", "step.loss_after",
+};
+template <class T>
+void Signs::operator()(const char* key, const T& value) {
+  if constexpr (IsOptional<T>) {
+    if (value) (*this)(key, *value);
+  } else if constexpr (IsVector<T>) {
+    for (size_t i = 0; i < value.size(); ++i) (*this)(fmt::format("{}[{}]", key, i).c_str(), value[i]);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const std::string at = place + key;
+    const bool below_zero = std::any_of(std::begin(kBelowZero), std::end(kBelowZero), [&](std::string_view k) { return at.ends_with(k); });
+    if (!std::isfinite(value) || (!below_zero && value < 0))
+      throw stepscope::InputError(
+          fmt::format("{}: {}: found {}, expected {}", file, at, value, below_zero ? "a finite number" : "0 or more"));
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    const int least = std::string_view(key) == "launch" ? -1 : 0;
+    if (value < least) throw stepscope::InputError(fmt::format("{}: {}{}: found {}, expected {} or more", file, place, key, value, least));
+  } else if constexpr (!kPlain<T> && !std::is_same_v<T, Bound>) {
+    Signs inner{file, fmt::format("{}{}.", place, key)};
+    fields(inner, value);
+  }
+}
+
 template <class T>
 T read(const Json& json, const char* key, const std::string& file) {
   T value{};
@@ -256,6 +293,10 @@ Document from_json(const nlohmann::ordered_json& json, const std::string& file) 
   if (schema != kSchema) throw stepscope::InputError(fmt::format("{}: schema '{}', expected '{}'", file, schema, kSchema));
   Document document;
   fields(r, document);
+  check_more_than_zero(document, file);
+  Signs signs{file, ""};
+  fields(signs, document);
+  check_agreement(document, file);
   return document;
 }
 

@@ -95,7 +95,8 @@ struct Shares {
 std::optional<Shares> shares_of(const Document& document);
 
 nlohmann::ordered_json to_json(const Document& document);
-// Throws stepscope::InputError for another schema or a field that is missing or of another type; `file` names it.
+// Throws stepscope::InputError for another schema, a field that is missing or of another type, a number that no measurement has, and numbers
+// that contradict each other (document_checks.h); `file` names it.
 Document from_json(const nlohmann::ordered_json& json, const std::string& file);
 
 // For people: the step, one line per op with the most joules first, the sum, the list of the five.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/errors.h"
+#include "profiler/document/json.h"
 
 namespace energy {
 namespace {
@@ -61,6 +62,13 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
       row.energy_bound = op.bound ? std::optional(std::string(name(*op.bound))) : std::nullopt;
     }
   }
+}
+
+std::string profile_with_joules(const Document& document, profiler::ProfileDocument profile, const std::string& file) {
+  add_to_profile(document, profile);
+  std::string text = profiler::to_json(profile);
+  profiler::profile_from_json(text, file + " with these joules, which is not written");
+  return text;
 }
 
 }  // namespace energy

@@ -1,5 +1,7 @@
 // Joules of an energy document as columns of a profile document of the same run.
 #pragma once
+#include <string>
+
 #include "experiments/energy/document.h"
 #include "profiler/document/profile.h"
 
@@ -11,5 +13,9 @@ void require_same_run(const RunSettings& run, const profiler::ProfileDocument& p
 // Fills the energy fields of every row of profile.ops that the document has. Throws as require_same_run, and
 // stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
+
+// The profile with the joules as the text of its file, `file`. Throws as add_to_profile, and stepscope::InputError where no reader of
+// profiles would take that text: then the file must stay as it is.
+std::string profile_with_joules(const Document& document, profiler::ProfileDocument profile, const std::string& file);
 
 }  // namespace energy

@@ -61,7 +61,8 @@ const std::vector<SectionDescription>& describe_document() {
           "world",
           "A run of several ranks, all together. This section and those below it are absent in the document of one rank; "
           "the sections above are those of `main_rank`, whose step is the median one. `timing` and "
-          "`run` of a trainer of this project are rank 0's, whose run.json has them.",
+          "`run` of a trainer of this project are rank 0's, whose run.json has them. A reader refuses sections of ranks that contradict "
+          "each other or those above.",
           true),
       describe<RankRow>("ranks[]", "Each rank. work_ns + exposed_ns + idle_ns is the step on its device.", true),
       describe<RankPassRow>("rank_passes[]", "Each pass on each rank.", true),

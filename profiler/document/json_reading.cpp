@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/read_file.h"
+#include "profiler/document/checks.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
 #include "profiler/document/missing_rows.h"
@@ -123,12 +124,6 @@ template <class Row>
 void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
   ObjectReading{source, place}.type(list.is_array(), "a list");
   for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
-}
-
-// A number that the document says twice.
-void check_number(double found, double expected, const std::string& source, std::string_view place, std::string_view meaning) {
-  if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, std::abs(expected))))
-    throw stepscope::InputError(fmt::format("{}: {}: found {}, expected {}: {}", source, place, found, expected, meaning));
 }
 
 template <class Row>
@@ -250,13 +245,19 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   check_shares(d.kernels, step_ns, source, "kernels");
   check_severities(d.missing, source);
   check_sums(d, source);
-  if (!j.contains("ranks")) return d;
+  if (!j.contains("ranks")) {
+    for (const char* key : {"world", "rank_passes", "collectives", "collective_ranks", "lanes"})
+      if (j.contains(key))
+        throw stepscope::InputError(fmt::format("{}: ranks: is missing, expected one row of each rank: {} is there", source, key));
+    return d;
+  }
   read_object(section("world"), d.world, source, "world");
   read_list(section("ranks"), d.ranks, source, "ranks");
   read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
   read_list(section("collectives"), d.collectives, source, "collectives");
   read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
   read_list(section("lanes"), d.lanes, source, "lanes");
+  check_ranks(d, source);
   return d;
 }
 

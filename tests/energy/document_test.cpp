@@ -23,7 +23,7 @@ energy::OpEnergy op(const char* pass, const char* what, double joules, double fl
   o.flops = 1e12, o.min_bytes = 2e9;
   o.floor = energy::Floor{0.4e-3, 0.5e-3, floor};
   o.bound = energy::Bound::power;
-  o.sustained_s = joules / 700;
+  o.sustained_s = 0.9 * joules / 700;
   return o;
 }
 
@@ -44,25 +44,44 @@ Document document() {
            1,
            {{"gelu_backward", "kernel"}}};
   d.method = {0.6, 1.03, 0.5, 33, 0.0012, false, false, true};
-  d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689, d.step.power_limit_w = 700, d.step.clock_limited = true;
+  d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 6.2 / 0.009, d.step.power_limit_w = 700, d.step.clock_limited = true;
+  d.step.graph_joules = 6.1, d.step.graph_seconds = 0.0091;
   d.step.sm_clock_mhz = 1800, d.step.max_sm_clock_mhz = 1980, d.step.clock_exponent = 0.55;
-  d.probes = {{"spin", {120, 0, 0, 1980}}, {"copy", {420, 4e12, 0, 1980}}};
+  d.step.full_clock_joules = 6.6, d.step.full_clock_mhz = 1975;
+  d.probes = {{"spin", {120, 0, 0, 1980}}, {"copy", {420, 4e12, 0, 1980}}, {"product", {680, 0, 8e14, 1500}}};
   d.coefficients = energy::Coefficients{120, 75e-12, 0.7e-12, 4e12, 8e14};
   d.ops = {op("forward", "qkv", 0.30, 0.25), op("backward", "attention", 0.60, 0.2), op("optimizer", "adamw", 0.5, 0.46)};
   d.ops.push_back({"other", "copy", -1, 2, 2, 900, {0.001, 0.0005, 1e-6, 0.001, {}, 1}, true, 0, 0, false, {}, {}, {}, {}, {}, {}});
-  d.closure = {6.2, 1.401, 0.003};
-  d.closure_at_step_clock = {6.2, 1.43, 0.003};
+  d.closure = {6.2, 1.261, 0.0035};
+  d.closure_at_step_clock = {6.2, 1.401, 0.0035};
   return d;
 }
 
+// As measured: the floors are those of the work, not round numbers.
+Document measured() {
+  Document d = document();
+  for (energy::OpEnergy& o : d.ops)
+    if (o.floor) o.floor = energy::floor_of(o.flops, o.min_bytes, *d.coefficients);
+  return d;
+}
+
+std::string refused(const nlohmann::ordered_json& json) {
+  try {
+    energy::from_json(json, "x.json");
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
 TEST(EnergyDocument, ReadsWhatItWrote) {
-  const auto json = energy::to_json(document());
+  const auto json = energy::to_json(measured());
   EXPECT_EQ(json.at("schema"), "stepscope.energy/1");
   const Document again = energy::from_json(json, "energy.json");
   EXPECT_EQ(energy::to_json(again).dump(), json.dump());
   EXPECT_EQ(again.run.variants.at("gelu_backward"), "kernel");
   EXPECT_EQ(again.ops.at(1).bound, energy::Bound::power);
-  EXPECT_DOUBLE_EQ(again.ops.at(1).floor->joules, 0.2);
+  EXPECT_DOUBLE_EQ(again.ops.at(1).floor->joules, 2e9 * 75e-12 + 1e12 * 0.7e-12 + 120 * 1e12 / 8e14);
   EXPECT_FALSE(again.ops.at(3).floor);
   EXPECT_FALSE(again.step.twice_over_two);
   EXPECT_FALSE(again.method.full_clock);
@@ -70,22 +89,14 @@ TEST(EnergyDocument, ReadsWhatItWrote) {
 
 // A field that is neither written nor read any more makes no difference to the test above.
 TEST(EnergyDocument, EveryFieldAsAFile) {
-  Document d = document();
-  d.step.graph_joules = 6.1, d.step.graph_seconds = 0.0091, d.step.twice_over_two = 1.004;
-  d.step.full_clock_joules = 6.9, d.step.full_clock_mhz = 1975, d.step.loss_before = 4.5, d.step.loss_after = 4.5;
+  Document d = measured();
+  d.step.twice_over_two = 1.004, d.step.loss_before = 4.5, d.step.loss_after = 4.5;
   d.ops[0].alone_joules = 0.31, d.ops[0].alone_seconds = 5e-4, d.ops[0].alone_sm_clock_mhz = 1700;
   expect_golden("energy/data/document.json", energy::to_json(d).dump(1) + "\n");
+  EXPECT_EQ(refused(energy::to_json(d)), "");
 }
 
 TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
-  const auto refused = [](nlohmann::ordered_json json) -> std::string {
-    try {
-      energy::from_json(json, "x.json");
-    } catch (const stepscope::InputError& e) {
-      return e.what();
-    }
-    return "";
-  };
   auto json = energy::to_json(document());
   json["schema"] = "stepscope.profile/3";
   EXPECT_THAT(refused(json), HasSubstr("x.json: schema 'stepscope.profile/3', expected 'stepscope.energy/1'"));
@@ -99,6 +110,78 @@ TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
   json["ops"][0]["bound"] = "wind";
   EXPECT_THAT(refused(json), HasSubstr("unknown bound 'wind'"));
   EXPECT_THAT(refused(nlohmann::ordered_json::array()), HasSubstr("'schema' is missing"));
+}
+
+// A document with a negative error was taken, went into the user's profile, and made that a file that no command reads.
+TEST(EnergyDocument, NumbersThatNoMeasurementHasAreRefused) {
+  const auto with = [](const char* place, const nlohmann::ordered_json& value) {
+    auto json = energy::to_json(measured());
+    json[nlohmann::ordered_json::json_pointer(place)] = value;
+    return refused(json);
+  };
+  EXPECT_EQ(with("/ops/1/added/joules_error", -1), "x.json: ops[1].added.joules_error: found -1, expected 0 or more");
+  EXPECT_EQ(with("/step/joules", -1), "x.json: step.joules: found -1, expected more than 0");
+  EXPECT_EQ(with("/step/joules", 0), "x.json: step.joules: found 0, expected more than 0");
+  EXPECT_EQ(with("/step/joules", 1e300),
+            "x.json: step.power_w: found 688.8888888888889, expected 1.1111111111111112e+302: step.joules / step.seconds");
+  EXPECT_EQ(with("/step/seconds", -0.1), "x.json: step.seconds: found -0.1, expected more than 0");
+  EXPECT_EQ(with("/step/power_limit_w", 0), "x.json: step.power_limit_w: found 0, expected more than 0");
+  EXPECT_EQ(with("/step/graph_joules", -1), "x.json: step.graph_joules: found -1, expected more than 0");
+  EXPECT_EQ(with("/step/sm_clock_mhz", 0), "x.json: step.sm_clock_mhz: found 0, expected more than 0");
+  EXPECT_THAT(with("/step/clock_exponent", 99), HasSubstr("x.json: step.clock_exponent: found 99, by which 6.6 J at 1975 MHz are "));
+  EXPECT_THAT(with("/step/clock_exponent", -9), HasSubstr(" J at 1800 MHz, expected the step's 6.1 J within a factor of 2"));
+  EXPECT_EQ(with("/method/window_noise", -1), "x.json: method.window_noise: found -1, expected 0 or more");
+  EXPECT_EQ(with("/run/batch_size", 0), "x.json: run.batch_size: found 0, expected more than 0");
+  EXPECT_EQ(with("/probes/0/power_w", -120), "x.json: probes[0].power_w: found -120, expected 0 or more");
+  EXPECT_EQ(with("/coefficients/joules_per_flop", -1), "x.json: coefficients.joules_per_flop: found -1, expected 0 or more");
+  EXPECT_EQ(with("/coefficients/joules_per_flop", 1),
+            "x.json: coefficients.joules_per_flop: found 1, expected 7e-13: what the probes give");
+  EXPECT_EQ(with("/ops/0/floor/joules", 99),
+            "x.json: ops[0].floor.joules: found 99, expected 1: what flops, min_bytes and the coefficients give");
+  EXPECT_EQ(with("/ops/0/copies", 0), "x.json: ops[0].copies: found 0, expected more than 0");
+  EXPECT_EQ(with("/ops/0/launch", -2), "x.json: ops[0].launch: found -2, expected -1 or more");
+  EXPECT_THAT(with("/ops/0/sustained_s", 9), HasSubstr("x.json: ops[0].sustained_s: found 9, expected 0.00038571"));
+  EXPECT_THAT(with("/ops/0/added/seconds", -1), HasSubstr("x.json: ops[0].added.seconds: found -1, expected "));
+  EXPECT_EQ(with("/ops/1/op", "qkv"), "");
+  EXPECT_EQ(with("/ops/1", energy::to_json(measured())["ops"][0]),
+            "x.json: ops[1]: the same op as ops[0], forward/qkv, expected each once");
+}
+
+TEST(EnergyDocument, SumsThatAreNotThoseOfTheRowsAreRefused) {
+  auto json = energy::to_json(measured());
+  json["ops"].erase(0);
+  EXPECT_EQ(refused(json), "x.json: closure.placed_joules: found 1.261, expected 0.991: the sum of ops[].added.joules");
+  json["ops"] = nlohmann::ordered_json::array();
+  EXPECT_EQ(refused(json), "x.json: ops: found none, expected the ops that the sums are of");
+  json = energy::to_json(measured());
+  json["ops"][0]["added"]["joules_at_step_clock"] = 0.4;
+  EXPECT_THAT(refused(json), HasSubstr("x.json: closure_at_step_clock.placed_joules: found 1.401, expected 1.501"));
+  json = energy::to_json(measured());
+  json["closure"]["placed_error"] = 0;
+  EXPECT_THAT(refused(json), HasSubstr("x.json: closure.placed_error: found 0, expected 0.0035"));
+  json = energy::to_json(measured());
+  json["closure"]["step_joules"] = 1.3;
+  EXPECT_THAT(refused(json), HasSubstr("x.json: closure.step_joules: found 1.3, expected 6.2: step.joules"));
+}
+
+// A window is known to so many joules, and an op that takes next to nothing may come out below nothing. Not by five joules.
+TEST(EnergyDocument, AnOpIsBelowNothingByItsNoiseOnly) {
+  const auto with = [](double joules, double at_step_clock) {
+    Document d = measured();
+    energy::Slope& s = d.ops[3].slope;  // error 0.5 mJ, 900 copies
+    s.joules = joules, s.joules_at_step_clock = at_step_clock;
+    std::vector<energy::Slope> slopes;
+    for (const auto& o : d.ops) slopes.push_back(o.slope);
+    d.closure = energy::close_over(slopes, d.step.joules, false);
+    d.closure_at_step_clock = energy::close_over(slopes, d.step.joules, true);
+    return refused(energy::to_json(d));
+  };
+  EXPECT_EQ(with(-0.001, -0.001), "");
+  EXPECT_EQ(with(0.001, -0.0026), "");  // the exponent is not known to the last digit: 5% of the clock are 0.2 mJ here
+  EXPECT_EQ(with(-0.003, 0.001), "x.json: ops[3].added.joules: found -0.003, expected -0.0025 or more: its noise below 0");
+  EXPECT_THAT(with(0.001, -0.003), HasSubstr("x.json: ops[3].added.joules_at_step_clock: found -0.003, expected -0.00268"));
+  EXPECT_EQ(with(-0.002, -0.002), "");
+  EXPECT_THAT(with(0.001, -5), HasSubstr("x.json: ops[3].added.joules_at_step_clock: found -5, expected -0.0026"));
 }
 
 TEST(MostAboveFloor, IsByJoulesAboveTheFloorAndNotByJoules) {
@@ -142,9 +225,9 @@ TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   EXPECT_LT(text.find("backward/attention"), text.find("forward/qkv"));  // the most joules first
   EXPECT_THAT(text, HasSubstr("   2.00?"));
   EXPECT_THAT(text, HasSubstr("? joules not known to 1% of themselves"));
-  EXPECT_THAT(text, HasSubstr("all ops, at the step's clock             1430.00    3.00    23.1\n"));
-  EXPECT_THAT(text, HasSubstr("not placed                               4770.00            76.9\n"));
-  EXPECT_THAT(text, HasSubstr("all ops, as a copy adds                  1401.00"));
+  EXPECT_THAT(text, HasSubstr("all ops, at the step's clock             1401.00    3.50    22.6\n"));
+  EXPECT_THAT(text, HasSubstr("not placed                               4799.00            77.4\n"));
+  EXPECT_THAT(text, HasSubstr("all ops, as a copy adds                  1261.00"));
   EXPECT_THAT(text, HasSubstr("copy: 420 W, 4.00 TB/s at 1980 MHz"));
   EXPECT_THAT(text, HasSubstr("75.0 pJ/byte, 0.700 pJ/FLOP, 120 W static"));
   EXPECT_THAT(text, HasSubstr("backward/attention             400.00 mJ above 200.00 mJ: 571 us of a sustained step"));

@@ -101,4 +101,16 @@ TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
   EXPECT_EQ(slurp(other), made_profile(64));  // untouched
 }
 
+// The error of -1 J went into the profile, and then no command read the profile any more.
+TEST_F(EnergyCli, NumbersThatNoMeasurementHasLeaveTheProfileAsItWas) {
+  auto json = nlohmann::ordered_json::parse(made_energy());
+  json["ops"][0]["added"]["joules_error"] = -1;
+  const std::string energy_file = written("energy.json", json.dump()), profile_file = written("profile.json", made_profile(4));
+  const Outcome o = stepscope("energy --from " + energy_file + " --profile " + profile_file);
+  EXPECT_EQ(o.exit_code, 2) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("energy.json: ops[0].added.joules_error: found -1, expected 0 or more"));
+  EXPECT_EQ(o.out, "");
+  EXPECT_EQ(slurp(profile_file), made_profile(4));
+}
+
 }  // namespace

@@ -60,6 +60,21 @@ TEST(IntoProfile, RowsOfTheSameOpGetTheirJoules) {
   EXPECT_EQ(again.ops.at(0).energy_bound, "power");
 }
 
+// What the reader refuses must not replace the user's file, wherever the numbers come from.
+TEST(IntoProfile, AProfileThatNobodyCouldReadIsNotMade) {
+  auto d = measured_document();
+  const auto again = profiler::profile_from_json(energy::profile_with_joules(d, profile(), "p.json"), "p.json");
+  EXPECT_DOUBLE_EQ(again.ops.at(0).energy_j.value(), 0.3125);
+  d.ops[0].slope.joules_error = -1;
+  try {
+    energy::profile_with_joules(d, profile(), "p.json");
+    FAIL();
+  } catch (const stepscope::InputError& e) {
+    EXPECT_EQ(std::string(e.what()),
+              "p.json with these joules, which is not written: ops[0].energy_error_j: found -1.0, expected 0 or more");
+  }
+}
+
 TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
   auto p = profile();
   p.run.batch_size = 64;
