@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/rank_exchange.h"
 #include "cli/values.h"
+#include "gpt2/distributed/peer_limit.h"
 #include "profiler/document/json.h"
 #include "profiler/ranks/cost_model.h"
 #include "profiler/report/cells.h"
@@ -65,6 +66,8 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
     throw InputError(
         fmt::format("--communicator peer: {} GPUs are more than the {} of one node, and copies reach the GPUs of one; expected nccl", ranks,
                     f.gpus_per_node));
+  if (p.communicator == "peer" && ranks > gpt2::distributed::kMostPeers)
+    throw InputError(fmt::format("--communicator peer: {} GPUs; expected at most {}, or nccl", ranks, gpt2::distributed::kMostPeers));
   profiler::ClusterShape shape;
   shape.gpus_per_node = f.gpus_per_node;
   shape.network_bytes_per_s = f.network_gb_s * 1e9;

@@ -55,7 +55,7 @@ double ring_steps(const std::string& kind, int64_t ranks) { return static_cast<d
 // Steps of a ring that cross from node to node and those that stay within one.
 double ring_latency_ns(const std::string& kind, const ClusterShape& shape, int64_t ranks) {
   const int64_t nodes = (ranks + shape.gpus_per_node - 1) / shape.gpus_per_node;
-  const double all = ring_steps(kind, ranks), between = nodes > 1 ? ring_steps(kind, nodes + 1) : 0;
+  const double all = ring_steps(kind, ranks), between = std::min(all, nodes > 1 ? ring_steps(kind, nodes + 1) : 0);
   return (all - between) * shape.hop_ns + between * shape.network_hop_ns;
 }
 
@@ -262,19 +262,22 @@ double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const
   if (ranks < 2 || bytes <= 0) return 0;
   const auto [kind, type] = measured_as(links, communicator, wanted_kind, wanted_type, ranks);
   const LinkFit& fit = *nearest_fit(links, communicator, kind, type, ranks);
-  if (fit.ranks == ranks) return measured_ns(links, communicator, kind, type, ranks, bytes).value_or(predicted_ns(fit, bytes));
+  const bool crosses = ranks > shape.gpus_per_node;
+  const double within =
+      fit.ranks == ranks ? measured_ns(links, communicator, kind, type, ranks, bytes).value_or(predicted_ns(fit, bytes)) : 0;
+  if (fit.ranks == ranks && !crosses) return within;
   const LinkLine& line = bytes <= fit.knee_bytes ? fit.small : fit.large;
   double bandwidth = line.bus_bytes_per_s;
-  if (ranks > shape.gpus_per_node) {
+  if (crosses) {
     if (!(shape.network_bytes_per_s > 0))
       throw InputError(fmt::format("{} GPUs are more than the {} of one node; expected --network-gb-s", ranks, shape.gpus_per_node));
     bandwidth = std::min(bandwidth, shape.network_bytes_per_s);
   }
-  const double measured = ring_latency_ns(kind, shape, fit.ranks);
+  const double measured = ring_steps(kind, fit.ranks) * shape.hop_ns;  // by a sweep of one node
   double more = ring_latency_ns(kind, shape, ranks) - measured;
   if (kind == "all_reduce") more = std::min(more, std::max(0.0, tree_latency_ns(shape, ranks) - measured));
   const double moved = bus_factor(kind, ranks) * static_cast<double>(bytes);
-  return line.latency_ns + more + (bandwidth > 0 ? moved / bandwidth * 1e9 : 0);
+  return std::max(within, line.latency_ns + more + (bandwidth > 0 ? moved / bandwidth * 1e9 : 0));
 }
 
 ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,

@@ -47,10 +47,11 @@ struct ClusterShape {
   double network_hop_ns = 14000;   // likewise between nodes
 };
 
-// Time of one collective among N ranks, alone. As measured where this N was; else the fit of the largest measured N below, with NCCL's latency of
-// the steps that a longer ring adds, and no more bandwidth than the network where nodes are crossed; all_reduce takes the tree where that
-// is shorter. fp64 is as fp32, and all_gather_in_place as all_gather, where only that was measured. Throws stepscope::InputError when
-// communicator, kind and type were not measured, or N needs a network that the shape does not have.
+// Time of one collective among N ranks, alone. A sweep is of one node: as measured where this N was and fits into one; else the fit of the largest
+// measured N below, with NCCL's latency of the steps that a longer ring adds, and no more bandwidth than the network where nodes are crossed;
+// all_reduce takes the tree where that is shorter. A measured N across nodes is no faster than within one. fp64 is as fp32, and
+// all_gather_in_place as all_gather, where only that was measured. Throws stepscope::InputError when communicator, kind and type were not
+// measured, or N needs a network that the shape does not have.
 double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const std::string& communicator, const std::string& kind,
                      const std::string& type, int64_t ranks, int64_t bytes);
 

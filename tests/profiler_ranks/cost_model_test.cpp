@@ -273,6 +273,24 @@ TEST(CostModel, MoreRanksThanMeasuredAddTheStepsOfALongerRing) {
   EXPECT_THROW(collective_ns({}, shape, "nccl", "all_reduce", "fp32", 2, bytes), stepscope::InputError);
 }
 
+TEST(CostModel, AMeasuredNumberOfRanksOnTwoNodesNeedsTheNetworkAndIsNoFasterThanIt) {
+  LinkCeilings l = links();
+  ClusterShape apart;
+  apart.gpus_per_node = 1;
+  apart.hop_ns = 1000;
+  apart.network_hop_ns = 10'000;
+  const int64_t bytes = 80'000'000;
+  EXPECT_THROW(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), stepscope::InputError);
+  // 80 MB / 10 GB/s = 8000 us and 20 us of latency; both steps of the ring, and of the tree, cross: 20 us where 2 were measured.
+  apart.network_bytes_per_s = 10e9;
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), 8000e3 + 20e3 + 18e3, 1e-3);
+  // Four ranks: 6 steps of the ring, all between nodes; the tree has log2(4) levels, up and down: 40 us. 1.5 x 80 MB / 10 GB/s.
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 4, bytes), 12000e3 + 20e3 + 38e3, 1e-3);
+  // The point of this size, measured inside one node, took longer than that.
+  l.points.push_back({"nccl", "all_reduce", "fp32", 2, bytes, 9000e3});
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), 9000e3, 1e-3);
+}
+
 TEST(CostModel, FewerRowsMakeForwardAndBackwardShorterAndNothingElse) {
   const StepParts half = scaled(parts(), 0.5);
   EXPECT_DOUBLE_EQ(half.forward_ns(), 5e6);

@@ -223,4 +223,74 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   EXPECT_THAT(diff.out, HasSubstr("1 rank -> 2 ranks"));
 }
 
+// A profile of the CPU that says it is of an H200, and a sweep of two H200s: what `scaling` refuses, and what it says.
+class Scaling : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fresh_folder();
+    const Outcome o = stepscope("profile --trainer reference --steps 4 --warmup 1 --traced-steps 2 --out " + file("cpu.json"));
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    profile_ = json::parse(slurp(folder_ / "cpu.json"));
+    profile_["collection"]["producer"] = "cupti";
+    profile_["environment"]["gpu"] = "NVIDIA H200";
+    links_ = json::parse(slurp(TEST_DATA "/links/h200-x2-nccl.json"));
+    links_["schema"] = "stepscope.links/2";
+    for (json& p : links_["points"]) p["communicator"] = "nccl";
+    for (json p : json(links_["points"])) {
+      p["communicator"] = "peer";
+      links_["points"].push_back(p);
+    }
+    links_["beside"] = json::array();
+    for (const char* kind : {"reduce_scatter", "all_gather"})
+      for (const char* communicator : {"nccl", "peer"})
+        links_["beside"].push_back({{"communicator", communicator},
+                                    {"kind", kind},
+                                    {"type", "fp32"},
+                                    {"ranks", 2},
+                                    {"bytes", 1 << 20},
+                                    {"work", "product"},
+                                    {"rows", 256},
+                                    {"alone_ns", 20e3},
+                                    {"time_ns", 30e3},
+                                    {"slowed_ns", 5e3}});
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static std::string file(const std::string& name) { return (folder_ / name).string(); }
+
+  static Outcome scaling(const std::string& flags, const json& profile = profile_, const json& links = links_) {
+    std::ofstream(folder_ / "one.json") << profile.dump();
+    std::ofstream(folder_ / "links.json") << links.dump();
+    return stepscope("scaling " + file("one.json") + " --ceilings " + file("links.json") + " " + flags);
+  }
+  static void expect_refused(const Outcome& o, const std::string& words) {
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, HasSubstr(words));
+  }
+
+  static inline std::filesystem::path folder_;
+  static inline json profile_, links_;
+};
+
+TEST_F(Scaling, two_gpus_of_two_nodes_need_the_network_and_are_no_faster_than_it) {
+  const Outcome one_node = scaling("--gpus 2 --communicator nccl --json");
+  ASSERT_EQ(one_node.exit_code, 0) << one_node.err;
+  expect_refused(scaling("--gpus 2 --gpus-per-node 1"), "--network-gb-s");
+  const Outcome apart = scaling("--gpus 2 --gpus-per-node 1 --network-gb-s 1 --json");
+  ASSERT_EQ(apart.exit_code, 0) << apart.err;
+  const json near = json::parse(one_node.out)["steps"][0], far = json::parse(apart.out)["steps"][0];
+  EXPECT_EQ(far["communicator"], "nccl");
+  double moved = 0;
+  for (const json& c : far["collectives"]) moved += c["bytes"].get<double>() / 2;
+  EXPECT_GT(far["communication_ns"].get<double>(), moved) << "ns of as many bytes at 1 GB/s";
+  EXPECT_LT(near["communication_ns"].get<double>(), moved);
+}
+
+TEST_F(Scaling, copies_reach_sixteen_gpus_of_one_node) {
+  EXPECT_EQ(scaling("--communicator peer --gpus 16 --gpus-per-node 32").exit_code, 0);
+  expect_refused(scaling("--communicator peer --gpus 17 --gpus-per-node 32"), "--communicator peer: 17 GPUs; expected at most 16, or nccl");
+  expect_refused(scaling("--communicator peer --gpus 16 --gpus-per-node 8 --network-gb-s 50"),
+                 "--communicator peer: 16 GPUs are more than the 8 of one node");
+}
+
 }  // namespace
