@@ -14,7 +14,7 @@
 
 namespace profiler {
 
-// A step of one GPU, cut where communication meets it.
+// A step of one GPU, cut where communication meets it. Passes are of all its micro-batches together.
 struct StepParts {
   double embed_ns = 0;                    // what comes before the first layer
   std::vector<double> forward_layer_ns;   // forward pass of each layer, the first one first
@@ -28,14 +28,16 @@ struct StepParts {
   double product_share_pct = 100;  // of the time of forward and backward that products and attention take; bandwidth bounds the rest
   double tokens = 0;               // of one step
   double rows = 0;                 // of one micro-batch: its tokens
-  double jitter_ns = 0;            // spread of a step's time
-  bool power_limited = false;      // in any of the profile's samples
+  double micro_batches = 1;
+  double jitter_ns = 0;        // spread of a step's time
+  bool power_limited = false;  // in any of the profile's samples
   double forward_ns() const;
   double backward_ns() const;
   double total_ns() const;
 };
 
-// From a document of one GPU. Throws stepscope::InputError when it has no passes, no layers or no model, or is of several ranks.
+// From a document of one GPU. Throws stepscope::InputError, which names field or row, when it lacks a pass, a layer, an op or a number of the
+// model, has a number that no step has, or is of several ranks.
 StepParts step_parts(const ProfileDocument& document);
 // The same step at `scale` times the rows: forward and backward pass grow with the rows, norm, update and rest do not. scale > 0.
 StepParts scaled(const StepParts& parts, double scale);

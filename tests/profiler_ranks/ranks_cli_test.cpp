@@ -293,4 +293,46 @@ TEST_F(Scaling, copies_reach_sixteen_gpus_of_one_node) {
                  "--communicator peer: 16 GPUs are more than the 8 of one node");
 }
 
+TEST_F(Scaling, a_sweep_of_anything_but_the_profiles_gpu_is_refused) {
+  for (const char* device : {"host memory", "", "NVIDIA H100 80GB HBM3"}) {
+    json links = links_;
+    links["device"] = device;
+    expect_refused(scaling("--gpus 2", profile_, links),
+                   std::string("links.json: measured on ") + (*device ? device : "a device without a name"));
+  }
+  json nameless = profile_;
+  nameless["environment"].erase("gpu");
+  expect_refused(scaling("--gpus 2", nameless), "one.json: environment.gpu is missing, expected the GPU of");
+  json cpu = profile_, host = links_;
+  cpu["collection"]["producer"] = "cpu";
+  host["device"] = "host memory";
+  EXPECT_EQ(scaling("--gpus 2", cpu, host).exit_code, 0) << "to try the command with";
+}
+
+TEST_F(Scaling, of_a_step_of_several_micro_batches_each_has_whole_sequences) {
+  json twice = profile_;  // 4 x 64 tokens as two micro-batches of 2 x 64
+  twice["run"].update({{"batch_size", 2}, {"accumulation", 2}});
+  const Outcome weak = scaling("--gpus 2 --json", twice);
+  ASSERT_EQ(weak.exit_code, 0) << weak.err;
+  EXPECT_LT(json::parse(weak.out)["steps"][0]["hidden_ns"].get<double>(),
+            json::parse(scaling("--gpus 2 --json").out)["steps"][0]["hidden_ns"].get<double>() + 1);
+  EXPECT_EQ(scaling("--gpus 2 --strong", twice).exit_code, 0);
+  EXPECT_EQ(scaling("--gpus 4 --strong").exit_code, 0);
+  expect_refused(
+      scaling("--gpus 4 --strong", twice),
+      "--strong --gpus 4: 256 tokens for all are 0.5 sequences of 64 for each of 2 micro-batches; expected 512 or another multiple of 512");
+}
+
+TEST_F(Scaling, numbers_and_rows_that_no_step_has_are_refused_with_the_file_and_their_name) {
+  for (const auto& [field, value] : {std::pair("tokens_per_step", int64_t{0}), std::pair("batch_size", int64_t{0}),
+                                     std::pair("batch_size", INT64_MAX), std::pair("layers", int64_t{1'000'000'000})}) {
+    json odd = profile_;
+    odd["run"][field] = value;
+    expect_refused(scaling("--gpus 2", odd), std::string("one.json: run.") + field + ": found " + std::to_string(value));
+  }
+  json cut = profile_;
+  cut["layers"].erase(0);
+  expect_refused(scaling("--gpus 2", cut), "one.json: layers: no row of layer 0");
+}
+
 }  // namespace
