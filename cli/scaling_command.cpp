@@ -1,9 +1,11 @@
 // `stepscope scaling`: what a step would take on other numbers of GPUs, from the profile of one and a sweep of collectives.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -107,6 +109,25 @@ void check_share(int64_t total, int64_t n, int64_t seq_len, int64_t micro_batche
                   micro_batches > 1 ? fmt::format(" of {} micro-batches", micro_batches) : "", least, least));
 }
 
+// The collectives of which the sweep does not say what work beside them loses.
+void name_unknown_inflation(const ScalingFlags& f, const profiler::LinkCeilings& links, const std::vector<Prediction>& list) {
+  if (f.inflation_pct >= 0) return;
+  const auto say = [&](const std::string& beside) {
+    fmt::print(stderr,
+               "stepscope: {} does not say what work beside {} loses, so the prediction leaves that out; `doctor --gpus N` measures it\n",
+               f.links, beside);
+  };
+  if (links.beside.empty()) return say("communication");
+  std::map<std::string, std::vector<std::string>> unknown;  // communicator -> kinds, as they come
+  for (const Prediction& p : list)
+    for (const profiler::PlannedCollective& c : p.plan.collectives) {
+      if (profiler::speeds_beside(links, p.communicator, c.kind, c.type, c.bytes, 1, 1)) continue;
+      std::vector<std::string>& kinds = unknown[p.communicator];
+      if (std::find(kinds.begin(), kinds.end(), c.kind) == kinds.end()) kinds.push_back(c.kind);
+    }
+  for (const auto& [communicator, kinds] : unknown) say(fmt::format("{} by {}", fmt::join(kinds, ", "), communicator));
+}
+
 std::vector<Prediction> predict(const ScalingFlags& f) {
   const profiler::ProfileDocument d = profiler::load_profile(f.profile);
   const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
@@ -131,11 +152,12 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
     list.push_back(predict_one(f, d, profiler::scaled(parts, scale), links, n));
     list.back().efficiency_pct = list.back().step.tokens_per_s / (one * static_cast<double>(n)) * 100;
   }
-  if (links.beside.empty() && f.inflation_pct < 0)
+  name_unknown_inflation(f, links, list);
+  if (parts.power_cap_alone && links.awake)
     fmt::print(stderr,
-               "stepscope: {} does not say what work beside communication loses, so the prediction leaves that out; `doctor --gpus N` "
-               "measures it\n",
-               f.links);
+               "stepscope: {} reports power_cap, but its clock does not show it, so the prediction leaves out what the power of the links "
+               "takes\n",
+               f.profile);
   if (parts.power_limited && !links.awake)
     fmt::print(
         stderr,

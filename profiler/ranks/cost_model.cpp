@@ -114,6 +114,19 @@ void check_rows(const ProfileDocument& d) {
   need_op("optimizer", "adamw");
 }
 
+// At the power limit the clock goes down. The document does not know the limit, and power in less than a second says little; so: a limiter was
+// active in at least half of the samples, and the clock of the timed steps is lower than the highest that the profile saw by as much as
+// `stepscope energy` asks (base/sustained.h).
+bool clock_is_lowered(const ProfileDocument& d) {
+  constexpr double kClockGap_mhz = 30;
+  const EnvironmentSection& e = d.environment;
+  if (!e.sm_clock_mhz_median || e.throttled_samples.value_or(0) * 2 < e.samples.value_or(0)) return false;
+  double highest = e.sm_clock_mhz_max.value_or(0);
+  for (const EnvironmentRow& row : d.timeline.environment) highest = std::max(highest, row.sm_clock_mhz);
+  for (const StateRow& row : d.timing.states) highest = std::max(highest, row.sm_clock_mhz.value_or(0));
+  return *e.sm_clock_mhz_median <= highest - kClockGap_mhz;
+}
+
 // ---- collectives of more ranks
 
 double ring_steps(const std::string& kind, int64_t ranks) { return static_cast<double>((kind == "all_reduce" ? 2 : 1) * (ranks - 1)); }
@@ -303,7 +316,9 @@ StepParts step_parts(const ProfileDocument& d) {
   p.rows = p.tokens / p.micro_batches;
   p.jitter_ns = spread(d.timing.step_time_ns.samples);
   const auto& reasons = d.environment.throttle_reasons;
-  p.power_limited = std::find(reasons.begin(), reasons.end(), "power_cap") != reasons.end();
+  const bool cap_reported = std::find(reasons.begin(), reasons.end(), "power_cap") != reasons.end();
+  p.power_limited = cap_reported && clock_is_lowered(d);
+  p.power_cap_alone = cap_reported && !p.power_limited;
   return p;
 }
 
@@ -377,8 +392,8 @@ ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkC
   }
   TwoQueues(pieces, std::move(transfers), s).run();
   s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns;
-  // At the limit a step takes its energy divided by the limit, and the links draw theirs all the time.
-  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = s.time_ns * std::max(0.0, links.awake->slower());
+  // At the limit work takes its energy divided by what the links leave of the limit. A wait takes less power than that, so it is not longer.
+  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = (s.work_ns + s.inflation_ns) * std::max(0.0, links.awake->slower());
   if (ranks > 1) s.straggler_ns = p.jitter_ns * expected_largest(ranks);
   s.time_ns += s.awake_ns + s.straggler_ns;
   s.tokens_per_s = p.tokens * n / s.time_ns * 1e9;

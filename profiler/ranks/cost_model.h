@@ -29,8 +29,9 @@ struct StepParts {
   double tokens = 0;               // of one step
   double rows = 0;                 // of one micro-batch: its tokens
   double micro_batches = 1;
-  double jitter_ns = 0;        // spread of a step's time
-  bool power_limited = false;  // in any of the profile's samples
+  double jitter_ns = 0;          // spread of a step's time
+  bool power_limited = false;    // its clock is lower for it (docs/scaling.md)
+  bool power_cap_alone = false;  // the driver reported a power cap, but the clock does not show it
   double forward_ns() const;
   double backward_ns() const;
   double total_ns() const;
@@ -73,9 +74,9 @@ struct ScaledStep {
   double head_ns = 0;           // exposed: what forward pass and the end of the step wait for weights
   double norm_ns = 0;           // exposed: what the update waits for the sums behind the norm
   double inflation_ns = 0;      // work that communication beside it made slower
-  double awake_ns = 0;      // what the power of links that do not sleep takes from a step at the power limit; 0 where it was not measured
-  double straggler_ns = 0;  // the latest of N ranks
-  double tokens_per_s = 0;  // of all ranks
+  double awake_ns = 0;          // what the power of links that do not sleep takes from work at the power limit; 0 where it was not measured
+  double straggler_ns = 0;      // the latest of N ranks
+  double tokens_per_s = 0;      // of all ranks
 };
 ScaledStep scaled_step(const StepParts& parts, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,
                        const ScalingOptions& options, int64_t ranks);

@@ -208,9 +208,10 @@ TEST(CostModel, LinksThatDoNotSleepTakePowerFromAStepAtTheLimit) {
   EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0) << "a step below the limit";
   p.power_limited = true;
   const ScaledStep s = scaled_step(p, overlapped(), l, {}, {}, 2);
-  EXPECT_NEAR(s.awake_ns, 0.02 * (26e6 + 1640e3 + 400e3), 1) << "of work, of what is exposed, and of what is slower";
-  EXPECT_NEAR(s.time_ns, 1.02 * (26e6 + 1640e3 + 400e3), 1);
-  EXPECT_NEAR(scaled_step(p, overlapped(8), l, {}, {}, 8).awake_ns, 0.02 / 1.02 * scaled_step(p, overlapped(8), l, {}, {}, 8).time_ns, 1);
+  EXPECT_NEAR(s.awake_ns, 0.02 * (26e6 + 400e3), 1) << "of work and of what is slower, not of waits, which leave power to spare";
+  EXPECT_NEAR(s.time_ns, 1.02 * (26e6 + 400e3) + 1640e3, 1);
+  const ScaledStep eight = scaled_step(p, overlapped(8), l, {}, {}, 8);
+  EXPECT_NEAR(eight.awake_ns, 0.02 * (eight.work_ns + eight.inflation_ns), 1);
   EXPECT_DOUBLE_EQ(scaled_step(p, plan("zero1_ahead", 1), l, {}, {}, 1).awake_ns, 0) << "one GPU has none";
   l.awake->awake_ns = 23.9e6;  // noise
   EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0);
@@ -495,6 +496,42 @@ TEST(CostModel, NumbersThatNoStepHasAreRefusedWithTheirName) {
             "run.tokens_per_step: found 128, expected 1.208925");
   EXPECT_EQ(refused([](ProfileDocument& d) { d.timing.step_time_ns.median = 0; }),
             "timing.step_time_ns.median: found 0, expected a time above 0");
+}
+
+TEST(CostModel, AStepIsAtThePowerLimitWhenTheDriverSaysSoAndItsClockIsLower) {
+  ProfileDocument d = document();
+  d.environment.throttle_reasons = {"hw_slowdown", "power_cap"};
+  d.environment.samples = 3;
+  d.environment.throttled_samples = 2;
+  d.environment.sm_clock_mhz_median = 1785;
+  d.environment.sm_clock_mhz_max = 1980;
+  EXPECT_TRUE(step_parts(d).power_limited);
+  EXPECT_FALSE(step_parts(d).power_cap_alone);
+  const auto with = [&](auto change) {
+    ProfileDocument changed = d;
+    change(changed);
+    return step_parts(changed);
+  };
+  const StepParts full_clock = with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median = 1951; });
+  EXPECT_FALSE(full_clock.power_limited);
+  EXPECT_TRUE(full_clock.power_cap_alone);
+  EXPECT_TRUE(with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median = 1950; }).power_limited);
+  EXPECT_FALSE(with([](ProfileDocument& c) { c.environment.throttled_samples = 1; }).power_limited) << "of three";
+  EXPECT_FALSE(with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median.reset(); }).power_limited);
+  const StepParts other_reason = with([](ProfileDocument& c) { c.environment.throttle_reasons = {"hw_thermal"}; });
+  EXPECT_FALSE(other_reason.power_limited);
+  EXPECT_FALSE(other_reason.power_cap_alone);
+  // The highest clock may stand in what ran beside the timed steps: the traced ones, or a stretch before.
+  const auto warm = [](ProfileDocument& c) { c.environment.sm_clock_mhz_max = 1800; };
+  EXPECT_FALSE(with(warm).power_limited);
+  EXPECT_TRUE(with([&](ProfileDocument& c) {
+                warm(c);
+                c.timeline.environment.push_back({0, 1980, 0, 0, 0});
+              }).power_limited);
+  EXPECT_TRUE(with([&](ProfileDocument& c) {
+                warm(c);
+                c.timing.states.emplace_back().sm_clock_mhz = 1900;
+              }).power_limited);
 }
 
 }  // namespace

@@ -197,7 +197,11 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const std::string h200 = " --ceilings " TEST_DATA "/links/h200-x2-nccl.json";
   EXPECT_THAT(stepscope("scaling " + file("single.json") + h200).err, HasSubstr("so this is no prediction of either"));
   json at_the_limit = json::parse(slurp(folder_ / "single.json")), with_awake = links;
-  at_the_limit["environment"]["throttle_reasons"] = {"power_cap"};
+  at_the_limit["environment"].update({{"throttle_reasons", {"power_cap"}},
+                                      {"samples", 3},
+                                      {"throttled_samples", 2},
+                                      {"sm_clock_mhz_median", 1785},
+                                      {"sm_clock_mhz_max", 1980}});
   with_awake["awake"] = {{"ranks", 2}, {"asleep_ns", 100}, {"awake_ns", 102}};
   std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
   std::ofstream(folder_ / "awake.json") << with_awake.dump();
@@ -206,8 +210,12 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome powered = stepscope(limited + file("awake.json"));
   EXPECT_EQ(powered.err, "");
   const json with_power = json::parse(powered.out)["steps"][0];
-  EXPECT_NEAR(with_power["awake_ns"].get<double>(),
-              0.02 / 1.02 * (with_power["time_ns"].get<double>() - with_power["straggler_ns"].get<double>()), 1);
+  EXPECT_NEAR(with_power["awake_ns"].get<double>(), 0.02 * with_power["work_ns"].get<double>(), 1);
+  at_the_limit["environment"]["sm_clock_mhz_median"] = 1965;
+  std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
+  const Outcome bit_alone = stepscope(limited + file("awake.json"));
+  EXPECT_EQ(json::parse(bit_alone.out)["steps"][0]["awake_ns"], 0.0);
+  EXPECT_THAT(bit_alone.err, HasSubstr("limit.json reports power_cap, but"));
   json of_another_gpu = json::parse(slurp(folder_ / "single.json"));
   of_another_gpu["collection"]["producer"] = "cupti";
   of_another_gpu["environment"]["gpu"] = "NVIDIA H100 80GB HBM3";
@@ -307,6 +315,18 @@ TEST_F(Scaling, a_sweep_of_anything_but_the_profiles_gpu_is_refused) {
   cpu["collection"]["producer"] = "cpu";
   host["device"] = "host memory";
   EXPECT_EQ(scaling("--gpus 2", cpu, host).exit_code, 0) << "to try the command with";
+}
+
+TEST_F(Scaling, says_of_which_collectives_it_does_not_know_what_work_beside_them_loses) {
+  EXPECT_EQ(scaling("--gpus 2 --communicator nccl").err, "");
+  EXPECT_THAT(scaling("--gpus 2 --communicator nccl --communication all_reduce_overlapped").err,
+              HasSubstr("links.json does not say what work beside all_reduce by nccl loses, so the prediction leaves that out"));
+  EXPECT_EQ(scaling("--gpus 2 --communicator nccl --communication all_reduce_overlapped --inflation 5").err, "") << "told by hand";
+  json links = links_;
+  for (json& b : links["beside"]) b["communicator"] = "nccl";
+  const std::string both = scaling("--gpus 2,4", profile_, links).err;
+  EXPECT_THAT(both, HasSubstr("work beside reduce_scatter, all_gather, all_gather_in_place by peer loses"));
+  EXPECT_THAT(both, ::testing::Not(HasSubstr("by nccl")));
 }
 
 TEST_F(Scaling, of_a_step_of_several_micro_batches_each_has_whole_sequences) {
