@@ -1,9 +1,11 @@
 // `stepscope scaling`: what a step would take on other numbers of GPUs, from the profile of one and a sweep of collectives.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/rank_exchange.h"
 #include "cli/values.h"
+#include "gpt2/distributed/peer_limit.h"
 #include "profiler/document/json.h"
 #include "profiler/ranks/cost_model.h"
 #include "profiler/report/cells.h"
@@ -65,6 +68,8 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
     throw InputError(
         fmt::format("--communicator peer: {} GPUs are more than the {} of one node, and copies reach the GPUs of one; expected nccl", ranks,
                     f.gpus_per_node));
+  if (p.communicator == "peer" && ranks > gpt2::distributed::kMostPeers)
+    throw InputError(fmt::format("--communicator peer: {} GPUs; expected at most {}, or nccl", ranks, gpt2::distributed::kMostPeers));
   profiler::ClusterShape shape;
   shape.gpus_per_node = f.gpus_per_node;
   shape.network_bytes_per_s = f.network_gb_s * 1e9;
@@ -78,22 +83,49 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
   return p;
 }
 
-// Steps of one kind of GPU and links of another say nothing together. A profile of the CPU is for trying the command.
+// Steps of one kind of GPU and links of another say nothing together. A profile of the CPU is for trying the command, with any sweep.
 void compare_devices(const ScalingFlags& f, const profiler::ProfileDocument& d, const profiler::LinkCeilings& links) {
-  if (links.device.empty() || links.device == "host memory") return;  // as `doctor --gpus` says of ranks on the CPU
-  if (d.collection.producer == "cpu")
-    fmt::print(stderr, "stepscope: {} is of a CPU and {} of {}, so this is no prediction of either\n", f.profile, f.links, links.device);
-  else if (d.environment.gpu && *d.environment.gpu != links.device)
-    throw InputError(fmt::format("--ceilings {}: measured on {}, {} is of {}", f.links, links.device, f.profile, *d.environment.gpu));
+  const std::string measured_on = links.device.empty() ? "a device without a name" : links.device;
+  if (d.collection.producer == "cpu") {
+    if (!links.device.empty() && links.device != "host memory")  // as `doctor --gpus` says of ranks on the CPU
+      fmt::print(stderr, "stepscope: {} is of a CPU and {} of {}, so this is no prediction of either\n", f.profile, f.links, links.device);
+    return;
+  }
+  if (!d.environment.gpu)
+    throw InputError(fmt::format("{}: environment.gpu is missing, expected the GPU of --ceilings {}: {}", f.profile, f.links, measured_on));
+  if (*d.environment.gpu != links.device)
+    throw InputError(fmt::format("--ceilings {}: measured on {}, {} is of {}; expected a sweep of that GPU, as `doctor --gpus N` makes it",
+                                 f.links, measured_on, f.profile, *d.environment.gpu));
 }
 
-// What one of n GPUs computes must be whole sequences: no trainer splits them.
-void check_share(int64_t total, int64_t n, int64_t seq_len) {
-  if (total % (n * seq_len) == 0) return;
+// What one of n GPUs computes must be whole sequences in each micro-batch: no trainer splits them.
+void check_share(int64_t total, int64_t n, int64_t seq_len, int64_t micro_batches) {
+  const int64_t least = n * seq_len * micro_batches;
+  if (total % least == 0) return;
   throw InputError(
-      fmt::format("--strong --gpus {}: {} tokens for all are {:.6g} sequences of {} for each; expected {} or another multiple of {}"
+      fmt::format("--strong --gpus {}: {} tokens for all are {:.6g} sequences of {} for each{}; expected {} or another multiple of {}"
                   " as --global-tokens, or fewer GPUs",
-                  n, total, static_cast<double>(total) / static_cast<double>(n * seq_len), seq_len, n * seq_len, n * seq_len));
+                  n, total, static_cast<double>(total) / static_cast<double>(least), seq_len,
+                  micro_batches > 1 ? fmt::format(" of {} micro-batches", micro_batches) : "", least, least));
+}
+
+// The collectives of which the sweep does not say what work beside them loses.
+void name_unknown_inflation(const ScalingFlags& f, const profiler::LinkCeilings& links, const std::vector<Prediction>& list) {
+  if (f.inflation_pct >= 0) return;
+  const auto say = [&](const std::string& beside) {
+    fmt::print(stderr,
+               "stepscope: {} does not say what work beside {} loses, so the prediction leaves that out; `doctor --gpus N` measures it\n",
+               f.links, beside);
+  };
+  if (links.beside.empty()) return say("communication");
+  std::map<std::string, std::vector<std::string>> unknown;  // communicator -> kinds, as they come
+  for (const Prediction& p : list)
+    for (const profiler::PlannedCollective& c : p.plan.collectives) {
+      if (profiler::speeds_beside(links, p.communicator, c.kind, c.type, c.bytes, 1, 1)) continue;
+      std::vector<std::string>& kinds = unknown[p.communicator];
+      if (std::find(kinds.begin(), kinds.end(), c.kind) == kinds.end()) kinds.push_back(c.kind);
+    }
+  for (const auto& [communicator, kinds] : unknown) say(fmt::format("{} by {}", fmt::join(kinds, ", "), communicator));
 }
 
 std::vector<Prediction> predict(const ScalingFlags& f) {
@@ -114,16 +146,18 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
   for (const std::string& word : f.gpus) {
     const int64_t n = std::stoll(word);  // whole(), by the flag's check
     if (!seen.insert(n).second) continue;
-    if (f.strong) check_share(static_cast<int64_t>(total), n, d.run.seq_len.value_or(1));
+    if (f.strong)
+      check_share(static_cast<int64_t>(total), n, *d.run.seq_len, *d.run.accumulation);  // step_parts checks that both are there
     const double scale = f.strong ? total / static_cast<double>(n) / parts.tokens : 1;
     list.push_back(predict_one(f, d, profiler::scaled(parts, scale), links, n));
     list.back().efficiency_pct = list.back().step.tokens_per_s / (one * static_cast<double>(n)) * 100;
   }
-  if (links.beside.empty() && f.inflation_pct < 0)
+  name_unknown_inflation(f, links, list);
+  if (parts.power_cap_alone && links.awake)
     fmt::print(stderr,
-               "stepscope: {} does not say what work beside communication loses, so the prediction leaves that out; `doctor --gpus N` "
-               "measures it\n",
-               f.links);
+               "stepscope: {} reports power_cap, but its clock does not show it, so the prediction leaves out what the power of the links "
+               "takes\n",
+               f.profile);
   if (parts.power_limited && !links.awake)
     fmt::print(
         stderr,

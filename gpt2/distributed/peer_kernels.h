@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "gpt2/distributed/communicator.h"
+#include "gpt2/distributed/peer_limit.h"
 
 namespace gpt2::distributed {
 
-inline constexpr int kMostPeers = 16;   // GPUs of one host
 inline constexpr int kFlagStride = 32;  // words: flags lie in lines of their own
 
 // Device memory. A meet counts `generation` up, writes it to this rank's flag on every other rank and waits until the others have written

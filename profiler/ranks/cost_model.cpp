@@ -50,12 +50,91 @@ double spread(const std::vector<double>& values) {
   return values.size() < 2 ? 0 : (*high - *low) / 1.349;
 }
 
+// ---- what a profile must have
+
+constexpr int64_t kMostLayers = 1 << 16, kMostTokens = int64_t{1} << 40;  // far above any step, and low enough for what is computed of them
+
+void check_count(const char* field, const Count& found, int64_t most) {
+  if (found && *found >= 1 && *found <= most) return;
+  throw InputError(fmt::format("run.{}: {}, expected 1 to {}", field, found ? fmt::format("found {}", *found) : "not there", most));
+}
+
+void check_numbers(const ProfileDocument& d) {
+  const RunSection& run = d.run;
+  check_count("layers", run.layers, kMostLayers);
+  check_count("batch_size", run.batch_size, kMostTokens);
+  check_count("seq_len", run.seq_len, kMostTokens);
+  check_count("accumulation", run.accumulation, kMostTokens);
+  check_count("tokens_per_step", run.tokens_per_step, kMostTokens);
+  // A product of more than 2^53 is not exact, and far from any tokens_per_step.
+  const double tokens = static_cast<double>(*run.batch_size) * static_cast<double>(*run.seq_len) * static_cast<double>(*run.accumulation);
+  if (tokens != static_cast<double>(*run.tokens_per_step))
+    throw InputError(fmt::format("run.tokens_per_step: found {}, expected {:.15g}: batch_size {} x seq_len {} x accumulation {}",
+                                 *run.tokens_per_step, tokens, *run.batch_size, *run.seq_len, *run.accumulation));
+  if (const double step = d.timing.step_time_ns.median.value_or(*d.totals.time_ns); !(step > 0))
+    throw InputError(fmt::format("{}: found {}, expected a time above 0",
+                                 d.timing.step_time_ns.median ? "timing.step_time_ns.median" : "totals.time_ns", step));
+}
+
+void check_layers(const ProfileDocument& d, const char* pass) {
+  const int64_t layers = *d.run.layers;
+  const auto refuse = [&](const char* what, int64_t layer) {
+    throw InputError(
+        fmt::format("layers: {} of layer {} in the {} pass; expected layers 0 to {} once in forward and backward pass, as "
+                    "run.layers is {}",
+                    what, layer, pass, layers - 1, layers));
+  };
+  std::vector<bool> there(static_cast<size_t>(layers), false);
+  for (const LayerRow& l : d.layers) {
+    if (l.pass != pass) continue;
+    if (l.layer < 0 || l.layer >= layers) refuse("a row", l.layer);
+    if (there[static_cast<size_t>(l.layer)]) refuse("two rows", l.layer);
+    there[static_cast<size_t>(l.layer)] = true;
+  }
+  if (const auto none = std::find(there.begin(), there.end(), false); none != there.end()) refuse("no row", none - there.begin());
+}
+
+// Each row that step_parts reads is there: without its layers, say, the whole backward pass would be the embedding's.
+void check_rows(const ProfileDocument& d) {
+  const auto refuse = [](const char* list, const std::string& row) {
+    throw InputError(fmt::format("{}: no row of {}, which a prediction is made of; expected a whole profile of a trainer", list, row));
+  };
+  for (const char* pass : {"encoder", "forward", "classifier", "backward", "optimizer"})
+    if (std::none_of(d.passes.begin(), d.passes.end(), [&](const PassRow& p) { return p.name == pass; })) refuse("passes", pass);
+  check_layers(d, "forward");
+  check_layers(d, "backward");
+  const auto need_op = [&](const std::string& pass, const std::string& op) {
+    if (std::none_of(d.ops.begin(), d.ops.end(), [&](const OpRow& o) { return o.pass == pass && o.op == op; }))
+      refuse("ops", pass + "/" + op);
+  };
+  for (const char* pass : {"forward", "backward"})
+    for (const std::string& op : kProducts) need_op(pass, op);
+  need_op("backward", "lnf");
+  need_op("optimizer", "grad_norm");
+  need_op("optimizer", "adamw");
+}
+
+// At the power limit the clock goes down. The document does not know the limit, and power in less than a second says little; so: a limiter was
+// active in at least half of the samples, and the clock of the timed steps is lower than the highest that the profile saw by as much as
+// `stepscope energy` asks (base/sustained.h).
+bool clock_is_lowered(const ProfileDocument& d) {
+  constexpr double kClockGap_mhz = 30;
+  const EnvironmentSection& e = d.environment;
+  if (!e.sm_clock_mhz_median || e.throttled_samples.value_or(0) * 2 < e.samples.value_or(0)) return false;
+  double highest = e.sm_clock_mhz_max.value_or(0);
+  for (const EnvironmentRow& row : d.timeline.environment) highest = std::max(highest, row.sm_clock_mhz);
+  for (const StateRow& row : d.timing.states) highest = std::max(highest, row.sm_clock_mhz.value_or(0));
+  return *e.sm_clock_mhz_median <= highest - kClockGap_mhz;
+}
+
+// ---- collectives of more ranks
+
 double ring_steps(const std::string& kind, int64_t ranks) { return static_cast<double>((kind == "all_reduce" ? 2 : 1) * (ranks - 1)); }
 
 // Steps of a ring that cross from node to node and those that stay within one.
 double ring_latency_ns(const std::string& kind, const ClusterShape& shape, int64_t ranks) {
   const int64_t nodes = (ranks + shape.gpus_per_node - 1) / shape.gpus_per_node;
-  const double all = ring_steps(kind, ranks), between = nodes > 1 ? ring_steps(kind, nodes + 1) : 0;
+  const double all = ring_steps(kind, ranks), between = std::min(all, nodes > 1 ? ring_steps(kind, nodes + 1) : 0);
   return (all - between) * shape.hop_ns + between * shape.network_hop_ns;
 }
 
@@ -96,15 +175,19 @@ struct Piece {
   double work_ns = 0;
 };
 
+// The first micro-batch waits for weights and the last one exchanges gradients. So the layers' pieces are the forward pass of the first and the
+// backward pass of the last. What lies between is work beside which nothing travels. `loss` is the last one's, whose tokens go behind it.
 std::vector<Piece> pieces_of(const StepParts& p, const ExchangePlan& plan) {
   using Kind = StepPlace::Kind;
-  std::vector<Piece> pieces{{{Kind::embed}, p.embed_ns}};
+  const double one = 1 / p.micro_batches;
+  std::vector<Piece> pieces{{{Kind::embed}, p.embed_ns * one}};
   const auto layers = static_cast<int64_t>(p.forward_layer_ns.size());
-  for (int64_t l = 0; l < layers; ++l) pieces.push_back({{Kind::forward, l}, p.forward_layer_ns[static_cast<size_t>(l)]});
-  pieces.push_back({{Kind::loss}, p.loss_ns});
-  pieces.push_back({{Kind::head}, p.head_ns});
-  for (int64_t l = layers - 1; l >= 0; --l) pieces.push_back({{Kind::backward, l}, p.backward_layer_ns[static_cast<size_t>(l)]});
-  pieces.push_back({{Kind::embed_backward}, p.embed_backward_ns * plan.embed_backward_share});
+  for (int64_t l = 0; l < layers; ++l) pieces.push_back({{Kind::forward, l}, p.forward_layer_ns[static_cast<size_t>(l)] * one});
+  pieces.push_back({{Kind::between}, (p.forward_ns() + p.backward_ns()) * (1 - one)});
+  pieces.push_back({{Kind::loss}, p.loss_ns * one});
+  pieces.push_back({{Kind::head}, p.head_ns * one});
+  for (int64_t l = layers - 1; l >= 0; --l) pieces.push_back({{Kind::backward, l}, p.backward_layer_ns[static_cast<size_t>(l)] * one});
+  pieces.push_back({{Kind::embed_backward}, p.embed_backward_ns * one * plan.embed_backward_share});
   pieces.push_back({{Kind::norm}, p.norm_ns * plan.update_share});
   for (size_t u = 0; u < plan.update_pieces.size(); ++u)
     pieces.push_back({{Kind::update, static_cast<int64_t>(u)}, p.update_ns * plan.update_share * plan.update_pieces[u]});
@@ -194,9 +277,8 @@ StepParts step_parts(const ProfileDocument& d) {
   const auto &layers = d.run.layers, &channels = d.run.channels;
   if (d.passes.empty() || !d.totals.time_ns || !layers || !channels || !d.run.parameters || !d.run.tokens_per_step)
     throw InputError("the profile has no passes of a GPT-2 trainer; expected one that `stepscope profile` made of a trainer");
-  if (d.layers.empty() || d.ops.empty())
-    throw InputError(
-        "the profile has no rows of layers or ops, of which a prediction is made; expected a whole one, as `stepscope profile` writes it");
+  check_numbers(d);
+  check_rows(d);
   StepParts p;
   double forward = 0, backward = 0, optimizer = 0;
   for (const PassRow& pass : d.passes) {
@@ -212,7 +294,7 @@ StepParts step_parts(const ProfileDocument& d) {
   const auto by_layer = [&](const char* pass) {
     std::vector<double> ns(static_cast<size_t>(*layers), 0.0);
     for (const LayerRow& l : d.layers)
-      if (l.pass == pass && l.layer < *layers) ns[static_cast<size_t>(l.layer)] = l.time_ns;
+      if (l.pass == pass) ns[static_cast<size_t>(l.layer)] = l.time_ns;
     return ns;
   };
   p.forward_layer_ns = by_layer("forward");
@@ -225,15 +307,18 @@ StepParts step_parts(const ProfileDocument& d) {
     if (o.pass == "optimizer" && o.op == "grad_norm") p.norm_ns += o.time_ns;
     if ((o.pass == "forward" || o.pass == "backward") && kProducts.contains(o.op)) products += o.time_ns;
   }
-  p.update_ns = adamw > 0 ? adamw : optimizer - p.norm_ns;
+  p.update_ns = adamw > 0 ? adamw : std::max(0.0, optimizer - p.norm_ns);
   p.embed_backward_ns = std::max(0.0, backward - p.head_ns - sum(p.backward_layer_ns));
   if (const double both = p.forward_ns() + p.backward_ns(); both > 0) p.product_share_pct = std::min(100.0, products / both * 100);
   fit_to_step(p, d.timing.step_time_ns.median.value_or(*d.totals.time_ns));
   p.tokens = static_cast<double>(*d.run.tokens_per_step);
-  p.rows = d.run.batch_size && d.run.seq_len ? static_cast<double>(*d.run.batch_size * *d.run.seq_len) : p.tokens;
+  p.micro_batches = static_cast<double>(*d.run.accumulation);
+  p.rows = p.tokens / p.micro_batches;
   p.jitter_ns = spread(d.timing.step_time_ns.samples);
   const auto& reasons = d.environment.throttle_reasons;
-  p.power_limited = std::find(reasons.begin(), reasons.end(), "power_cap") != reasons.end();
+  const bool cap_reported = std::find(reasons.begin(), reasons.end(), "power_cap") != reasons.end();
+  p.power_limited = cap_reported && clock_is_lowered(d);
+  p.power_cap_alone = cap_reported && !p.power_limited;
   return p;
 }
 
@@ -262,19 +347,22 @@ double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const
   if (ranks < 2 || bytes <= 0) return 0;
   const auto [kind, type] = measured_as(links, communicator, wanted_kind, wanted_type, ranks);
   const LinkFit& fit = *nearest_fit(links, communicator, kind, type, ranks);
-  if (fit.ranks == ranks) return measured_ns(links, communicator, kind, type, ranks, bytes).value_or(predicted_ns(fit, bytes));
+  const bool crosses = ranks > shape.gpus_per_node;
+  const double within =
+      fit.ranks == ranks ? measured_ns(links, communicator, kind, type, ranks, bytes).value_or(predicted_ns(fit, bytes)) : 0;
+  if (fit.ranks == ranks && !crosses) return within;
   const LinkLine& line = bytes <= fit.knee_bytes ? fit.small : fit.large;
   double bandwidth = line.bus_bytes_per_s;
-  if (ranks > shape.gpus_per_node) {
+  if (crosses) {
     if (!(shape.network_bytes_per_s > 0))
       throw InputError(fmt::format("{} GPUs are more than the {} of one node; expected --network-gb-s", ranks, shape.gpus_per_node));
     bandwidth = std::min(bandwidth, shape.network_bytes_per_s);
   }
-  const double measured = ring_latency_ns(kind, shape, fit.ranks);
+  const double measured = ring_steps(kind, fit.ranks) * shape.hop_ns;  // by a sweep of one node
   double more = ring_latency_ns(kind, shape, ranks) - measured;
   if (kind == "all_reduce") more = std::min(more, std::max(0.0, tree_latency_ns(shape, ranks) - measured));
   const double moved = bus_factor(kind, ranks) * static_cast<double>(bytes);
-  return line.latency_ns + more + (bandwidth > 0 ? moved / bandwidth * 1e9 : 0);
+  return std::max(within, line.latency_ns + more + (bandwidth > 0 ? moved / bandwidth * 1e9 : 0));
 }
 
 ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,
@@ -304,8 +392,8 @@ ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkC
   }
   TwoQueues(pieces, std::move(transfers), s).run();
   s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns;
-  // At the limit a step takes its energy divided by the limit, and the links draw theirs all the time.
-  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = s.time_ns * std::max(0.0, links.awake->slower());
+  // At the limit work takes its energy divided by what the links leave of the limit. A wait takes less power than that, so it is not longer.
+  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = (s.work_ns + s.inflation_ns) * std::max(0.0, links.awake->slower());
   if (ranks > 1) s.straggler_ns = p.jitter_ns * expected_largest(ranks);
   s.time_ns += s.awake_ns + s.straggler_ns;
   s.tokens_per_s = p.tokens * n / s.time_ns * 1e9;

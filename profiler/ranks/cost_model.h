@@ -14,7 +14,7 @@
 
 namespace profiler {
 
-// A step of one GPU, cut where communication meets it.
+// A step of one GPU, cut where communication meets it. Passes are of all its micro-batches together.
 struct StepParts {
   double embed_ns = 0;                    // what comes before the first layer
   std::vector<double> forward_layer_ns;   // forward pass of each layer, the first one first
@@ -28,14 +28,17 @@ struct StepParts {
   double product_share_pct = 100;  // of the time of forward and backward that products and attention take; bandwidth bounds the rest
   double tokens = 0;               // of one step
   double rows = 0;                 // of one micro-batch: its tokens
-  double jitter_ns = 0;            // spread of a step's time
-  bool power_limited = false;      // in any of the profile's samples
+  double micro_batches = 1;
+  double jitter_ns = 0;          // spread of a step's time
+  bool power_limited = false;    // its clock is lower for it (docs/scaling.md)
+  bool power_cap_alone = false;  // the driver reported a power cap, but the clock does not show it
   double forward_ns() const;
   double backward_ns() const;
   double total_ns() const;
 };
 
-// From a document of one GPU. Throws stepscope::InputError when it has no passes, no layers or no model, or is of several ranks.
+// From a document of one GPU. Throws stepscope::InputError, which names field or row, when it lacks a pass, a layer, an op or a number of the
+// model, has a number that no step has, or is of several ranks.
 StepParts step_parts(const ProfileDocument& document);
 // The same step at `scale` times the rows: forward and backward pass grow with the rows, norm, update and rest do not. scale > 0.
 StepParts scaled(const StepParts& parts, double scale);
@@ -47,10 +50,11 @@ struct ClusterShape {
   double network_hop_ns = 14000;   // likewise between nodes
 };
 
-// Time of one collective among N ranks, alone. As measured where this N was; else the fit of the largest measured N below, with NCCL's latency of
-// the steps that a longer ring adds, and no more bandwidth than the network where nodes are crossed; all_reduce takes the tree where that
-// is shorter. fp64 is as fp32, and all_gather_in_place as all_gather, where only that was measured. Throws stepscope::InputError when
-// communicator, kind and type were not measured, or N needs a network that the shape does not have.
+// Time of one collective among N ranks, alone. A sweep is of one node: as measured where this N was and fits into one; else the fit of the largest
+// measured N below, with NCCL's latency of the steps that a longer ring adds, and no more bandwidth than the network where nodes are crossed;
+// all_reduce takes the tree where that is shorter. A measured N across nodes is no faster than within one. fp64 is as fp32, and
+// all_gather_in_place as all_gather, where only that was measured. Throws stepscope::InputError when communicator, kind and type were not
+// measured, or N needs a network that the shape does not have.
 double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const std::string& communicator, const std::string& kind,
                      const std::string& type, int64_t ranks, int64_t bytes);
 
@@ -70,9 +74,9 @@ struct ScaledStep {
   double head_ns = 0;           // exposed: what forward pass and the end of the step wait for weights
   double norm_ns = 0;           // exposed: what the update waits for the sums behind the norm
   double inflation_ns = 0;      // work that communication beside it made slower
-  double awake_ns = 0;      // what the power of links that do not sleep takes from a step at the power limit; 0 where it was not measured
-  double straggler_ns = 0;  // the latest of N ranks
-  double tokens_per_s = 0;  // of all ranks
+  double awake_ns = 0;          // what the power of links that do not sleep takes from work at the power limit; 0 where it was not measured
+  double straggler_ns = 0;      // the latest of N ranks
+  double tokens_per_s = 0;      // of all ranks
 };
 ScaledStep scaled_step(const StepParts& parts, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,
                        const ScalingOptions& options, int64_t ranks);

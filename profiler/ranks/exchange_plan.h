@@ -8,9 +8,10 @@
 
 namespace profiler {
 
-// A piece of a step's work, in the order in which the pieces run. `layer`: of forward and backward; of update the number of the piece.
+// A piece of a step's work, in the order in which the pieces run. `between`: what lies between the forward pass of the first micro-batch and the
+// backward pass of the last, where there are several. `layer`: of forward and backward; of update the number of the piece.
 struct StepPlace {
-  enum class Kind { begin, embed, forward, loss, head, backward, embed_backward, norm, update, end } kind = Kind::begin;
+  enum class Kind { begin, embed, forward, between, loss, head, backward, embed_backward, norm, update, end } kind = Kind::begin;
   int64_t layer = 0;
   bool operator==(const StepPlace&) const = default;
 };

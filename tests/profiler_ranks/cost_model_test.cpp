@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/errors.h"
 #include "profiler/ranks/cost_model.h"
@@ -207,9 +208,10 @@ TEST(CostModel, LinksThatDoNotSleepTakePowerFromAStepAtTheLimit) {
   EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0) << "a step below the limit";
   p.power_limited = true;
   const ScaledStep s = scaled_step(p, overlapped(), l, {}, {}, 2);
-  EXPECT_NEAR(s.awake_ns, 0.02 * (26e6 + 1640e3 + 400e3), 1) << "of work, of what is exposed, and of what is slower";
-  EXPECT_NEAR(s.time_ns, 1.02 * (26e6 + 1640e3 + 400e3), 1);
-  EXPECT_NEAR(scaled_step(p, overlapped(8), l, {}, {}, 8).awake_ns, 0.02 / 1.02 * scaled_step(p, overlapped(8), l, {}, {}, 8).time_ns, 1);
+  EXPECT_NEAR(s.awake_ns, 0.02 * (26e6 + 400e3), 1) << "of work and of what is slower, not of waits, which leave power to spare";
+  EXPECT_NEAR(s.time_ns, 1.02 * (26e6 + 400e3) + 1640e3, 1);
+  const ScaledStep eight = scaled_step(p, overlapped(8), l, {}, {}, 8);
+  EXPECT_NEAR(eight.awake_ns, 0.02 * (eight.work_ns + eight.inflation_ns), 1);
   EXPECT_DOUBLE_EQ(scaled_step(p, plan("zero1_ahead", 1), l, {}, {}, 1).awake_ns, 0) << "one GPU has none";
   l.awake->awake_ns = 23.9e6;  // noise
   EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0);
@@ -273,6 +275,49 @@ TEST(CostModel, MoreRanksThanMeasuredAddTheStepsOfALongerRing) {
   EXPECT_THROW(collective_ns({}, shape, "nccl", "all_reduce", "fp32", 2, bytes), stepscope::InputError);
 }
 
+TEST(CostModel, AMeasuredNumberOfRanksOnTwoNodesNeedsTheNetworkAndIsNoFasterThanIt) {
+  LinkCeilings l = links();
+  ClusterShape apart;
+  apart.gpus_per_node = 1;
+  apart.hop_ns = 1000;
+  apart.network_hop_ns = 10'000;
+  const int64_t bytes = 80'000'000;
+  EXPECT_THROW(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), stepscope::InputError);
+  // 80 MB / 10 GB/s = 8000 us and 20 us of latency; both steps of the ring, and of the tree, cross: 20 us where 2 were measured.
+  apart.network_bytes_per_s = 10e9;
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), 8000e3 + 20e3 + 18e3, 1e-3);
+  // Four ranks: 6 steps of the ring, all between nodes; the tree has log2(4) levels, up and down: 40 us. 1.5 x 80 MB / 10 GB/s.
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 4, bytes), 12000e3 + 20e3 + 38e3, 1e-3);
+  // The point of this size, measured inside one node, took longer than that.
+  l.points.push_back({"nccl", "all_reduce", "fp32", 2, bytes, 9000e3});
+  EXPECT_NEAR(collective_ns(l, apart, "nccl", "all_reduce", "fp32", 2, bytes), 9000e3, 1e-3);
+}
+
+TEST(CostModel, OnlyTheLastMicroBatchHidesGradientsAndOnlyTheFirstWaitsForWeights) {
+  StepParts p = parts();
+  p.head_ns = p.embed_backward_ns = 0;
+  p.backward_layer_ns = {400e3, 400e3, 400e3, 400e3};
+  // One micro-batch: each layer's 400 us hide the 300 of the bucket before, the tail is that of layer 0 and the embedding's.
+  const ScaledStep whole = scaled_step(p, overlapped(), links(), {}, {}, 2);
+  EXPECT_NEAR(whole.tail_ns, 300e3 + 1620e3, 1e-3);
+  // Two: the second's layers take 200 us. Ready at 200, 400, 600, 800 of its backward pass, the buckets end at 500, 800, 1100, 1400.
+  p.micro_batches = 2;
+  const ScaledStep halves = scaled_step(p, overlapped(), links(), {}, {}, 2);
+  EXPECT_NEAR(halves.tail_ns, 600e3 + 1620e3, 1e-3);
+  EXPECT_NEAR(halves.hidden_ns, 600e3, 1e-3);
+  EXPECT_NEAR(halves.work_ns, whole.work_ns, 1e-3) << "all micro-batches are work";
+  EXPECT_NEAR(scaled_step(p, overlapped(1), links(), {}, {}, 1).time_ns, whole.work_ns, 1e-3);
+  // Weights: gathers of 90 us beside layers of 100 us each in two micro-batches, so 50 in the first, which waits.
+  p.embed_ns = 0;
+  p.forward_layer_ns = {100e3, 100e3, 100e3, 100e3};
+  const double others = 500e3 * 21 / 68;
+  EXPECT_NEAR(scaled_step(p, plan("zero1_ahead"), links(), {}, {}, 2).head_ns, 420e3 + 90e3 - others + 3 * 40e3, 1e-3);
+  // Rows of all ranks: the last micro-batch's half of the embedding's backward is done for both.
+  p.embed_backward_ns = 1e6;
+  const double dense = scaled_step(p, plan("zero1_ahead"), links(), {}, {}, 2).work_ns;
+  EXPECT_NEAR(scaled_step(p, plan("zero1_ahead", 2, true), links(), {}, {}, 2).work_ns, dense + 0.5e6, 1e-3);
+}
+
 TEST(CostModel, FewerRowsMakeForwardAndBackwardShorterAndNothingElse) {
   const StepParts half = scaled(parts(), 0.5);
   EXPECT_DOUBLE_EQ(half.forward_ns(), 5e6);
@@ -287,9 +332,10 @@ ProfileDocument document() {
   d.run.layers = 2;
   d.run.channels = 10;
   d.run.parameters = 2 * 1330 + 500;
-  d.run.tokens_per_step = 256;
+  d.run.tokens_per_step = 128;
   d.run.batch_size = 2;
   d.run.seq_len = 64;
+  d.run.accumulation = 1;
   d.totals.time_ns = 100;
   d.timing.step_time_ns.median = 110;
   const auto pass = [&](const char* name, double ns) {
@@ -318,10 +364,12 @@ ProfileDocument document() {
     row.time_ns = ns;
     d.ops.push_back(row);
   };
-  op("backward", "lm_head", 10);
-  op("backward", "qkv", 20);
-  op("forward", "mlp_up", 6);
+  op("backward", "lm_head", 9);
+  op("backward", "lnf", 1);
+  op("backward", "qkv", 17);
   op("forward", "gelu", 14);
+  for (const char* product : {"attention", "attproj", "mlp_up", "mlp_down"}) op("backward", product, 1);
+  for (const char* product : {"qkv", "attention", "attproj", "mlp_up", "mlp_down", "lm_head"}) op("forward", product, 1);
   op("optimizer", "grad_norm", 1);
   op("optimizer", "adamw", 3);
   return d;
@@ -340,8 +388,15 @@ TEST(CostModel, PartsOfAProfileSumToItsUntracedStep) {
   EXPECT_DOUBLE_EQ(p.update_ns, 3);
   EXPECT_DOUBLE_EQ(p.rest_ns, 16);
   EXPECT_DOUBLE_EQ(p.total_ns(), 110);
-  EXPECT_DOUBLE_EQ(p.product_share_pct, 40);  // 36 of 90
+  EXPECT_DOUBLE_EQ(p.product_share_pct, 40);  // 36 of 90: lm_head 9, the other products 21 and 6
   EXPECT_DOUBLE_EQ(p.rows, 128);
+  EXPECT_DOUBLE_EQ(p.micro_batches, 1);
+  ProfileDocument accumulated = document();
+  accumulated.run.accumulation = 2;
+  accumulated.run.tokens_per_step = 256;
+  EXPECT_DOUBLE_EQ(step_parts(accumulated).micro_batches, 2);
+  EXPECT_DOUBLE_EQ(step_parts(accumulated).tokens, 256);
+  EXPECT_DOUBLE_EQ(step_parts(accumulated).rows, 128);
   ProfileDocument several = document();
   several.ranks.emplace_back();
   EXPECT_THROW(step_parts(several), stepscope::InputError);
@@ -371,17 +426,20 @@ TEST(CostModel, JitterIsNotThatOfAFewStepsWhichSomethingHeldUp) {
   EXPECT_NEAR(step_parts(d).jitter_ns, 2 / 1.349, 1e-9);
 }
 
+// What step_parts says of a document that `change` has changed.
+template <class Change>
+std::string refused(Change change) {
+  ProfileDocument d = document();
+  change(d);
+  try {
+    step_parts(d);
+    return "no error";
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+}
+
 TEST(CostModel, AProfileThatLacksOneNumberOfTheModelIsRefused) {
-  const auto refused = [](auto take_away) {
-    ProfileDocument d = document();
-    take_away(d);
-    try {
-      step_parts(d);
-      return std::string("no error");
-    } catch (const stepscope::InputError& e) {
-      return std::string(e.what());
-    }
-  };
   const std::string expected = "the profile has no passes of a GPT-2 trainer; expected one that `stepscope profile` made of a trainer";
   EXPECT_EQ(refused([](ProfileDocument& d) { d.passes.clear(); }), expected);
   EXPECT_EQ(refused([](ProfileDocument& d) { d.totals.time_ns.reset(); }), expected);
@@ -389,6 +447,91 @@ TEST(CostModel, AProfileThatLacksOneNumberOfTheModelIsRefused) {
   EXPECT_EQ(refused([](ProfileDocument& d) { d.run.channels.reset(); }), expected);
   EXPECT_EQ(refused([](ProfileDocument& d) { d.run.parameters.reset(); }), expected);
   EXPECT_EQ(refused([](ProfileDocument& d) { d.run.tokens_per_step.reset(); }), expected);
+}
+
+TEST(CostModel, AProfileThatLacksARowOfTheModelIsRefusedWithItsName) {
+  EXPECT_EQ(refused([](ProfileDocument&) {}), "no error");
+  const std::string layers = "; expected layers 0 to 1 once in forward and backward pass, as run.layers is 2";
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.layers.erase(d.layers.begin() + 3); }),
+            "layers: no row of layer 1 in the backward pass" + layers);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.layers.erase(d.layers.begin()); }),
+            "layers: no row of layer 0 in the forward pass" + layers);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.layers.push_back(d.layers[2]); }),
+            "layers: two rows of layer 0 in the backward pass" + layers);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.layers = 1; }),
+            "layers: a row of layer 1 in the forward pass; expected layers 0 to 0 once in forward and backward pass, as run.layers is 1");
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.layers = 3; }),
+            "layers: no row of layer 2 in the forward pass; expected layers 0 to 2 once in forward and backward pass, as run.layers is 3");
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.layers[1].layer = -1; }), "layers: a row of layer -1 in the forward pass" + layers);
+  for (size_t i = 0; i < document().ops.size(); ++i) {
+    const OpRow op = document().ops[i];
+    const std::string words = refused([&](ProfileDocument& d) { d.ops.erase(d.ops.begin() + static_cast<std::ptrdiff_t>(i)); });
+    if (op.op == "gelu")
+      EXPECT_EQ(words, "no error") << "the model does not read it";
+    else
+      EXPECT_EQ(words,
+                "ops: no row of " + op.pass + "/" + op.op + ", which a prediction is made of; expected a whole profile of a trainer");
+  }
+  for (size_t i = 0; i < document().passes.size(); ++i) {
+    const std::string words = refused([&](ProfileDocument& d) { d.passes.erase(d.passes.begin() + static_cast<std::ptrdiff_t>(i)); });
+    EXPECT_EQ(words,
+              "passes: no row of " + document().passes[i].name + ", which a prediction is made of; expected a whole profile of a trainer");
+  }
+}
+
+TEST(CostModel, NumbersThatNoStepHasAreRefusedWithTheirName) {
+  static constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.layers = 1'000'000'000; }), "run.layers: found 1000000000, expected 1 to 65536");
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.layers = 0; }), "run.layers: found 0, expected 1 to 65536");
+  const std::string range = ", expected 1 to 1099511627776";
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.tokens_per_step = 0; }), "run.tokens_per_step: found 0" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.batch_size = 0; }), "run.batch_size: found 0" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.batch_size = kMost; }), "run.batch_size: found 9223372036854775807" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.seq_len = -64; }), "run.seq_len: found -64" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.accumulation = 0; }), "run.accumulation: found 0" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.seq_len.reset(); }), "run.seq_len: not there" + range);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.tokens_per_step = 256; }),
+            "run.tokens_per_step: found 256, expected 128: batch_size 2 x seq_len 64 x accumulation 1");
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.batch_size = d.run.seq_len = int64_t{1} << 40; }).substr(0, 49),
+            "run.tokens_per_step: found 128, expected 1.208925");
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.timing.step_time_ns.median = 0; }),
+            "timing.step_time_ns.median: found 0, expected a time above 0");
+}
+
+TEST(CostModel, AStepIsAtThePowerLimitWhenTheDriverSaysSoAndItsClockIsLower) {
+  ProfileDocument d = document();
+  d.environment.throttle_reasons = {"hw_slowdown", "power_cap"};
+  d.environment.samples = 3;
+  d.environment.throttled_samples = 2;
+  d.environment.sm_clock_mhz_median = 1785;
+  d.environment.sm_clock_mhz_max = 1980;
+  EXPECT_TRUE(step_parts(d).power_limited);
+  EXPECT_FALSE(step_parts(d).power_cap_alone);
+  const auto with = [&](auto change) {
+    ProfileDocument changed = d;
+    change(changed);
+    return step_parts(changed);
+  };
+  const StepParts full_clock = with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median = 1951; });
+  EXPECT_FALSE(full_clock.power_limited);
+  EXPECT_TRUE(full_clock.power_cap_alone);
+  EXPECT_TRUE(with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median = 1950; }).power_limited);
+  EXPECT_FALSE(with([](ProfileDocument& c) { c.environment.throttled_samples = 1; }).power_limited) << "of three";
+  EXPECT_FALSE(with([](ProfileDocument& c) { c.environment.sm_clock_mhz_median.reset(); }).power_limited);
+  const StepParts other_reason = with([](ProfileDocument& c) { c.environment.throttle_reasons = {"hw_thermal"}; });
+  EXPECT_FALSE(other_reason.power_limited);
+  EXPECT_FALSE(other_reason.power_cap_alone);
+  // The highest clock may stand in what ran beside the timed steps: the traced ones, or a stretch before.
+  const auto warm = [](ProfileDocument& c) { c.environment.sm_clock_mhz_max = 1800; };
+  EXPECT_FALSE(with(warm).power_limited);
+  EXPECT_TRUE(with([&](ProfileDocument& c) {
+                warm(c);
+                c.timeline.environment.push_back({0, 1980, 0, 0, 0});
+              }).power_limited);
+  EXPECT_TRUE(with([&](ProfileDocument& c) {
+                warm(c);
+                c.timing.states.emplace_back().sm_clock_mhz = 1900;
+              }).power_limited);
 }
 
 }  // namespace

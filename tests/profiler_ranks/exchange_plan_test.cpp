@@ -13,7 +13,8 @@ using testing::DoubleEq;
 using testing::ElementsAre;
 
 std::string spelled(const StepPlace& place) {
-  constexpr const char* kWords[] = {"begin", "embed", "forward", "loss", "head", "backward", "embed_backward", "norm", "update", "end"};
+  constexpr const char* kWords[] = {"begin",    "embed",          "forward", "between", "loss", "head",
+                                    "backward", "embed_backward", "norm",    "update",  "end"};
   const std::string word = kWords[static_cast<int>(place.kind)];
   const bool numbered = word == "forward" || word == "backward" || word == "update";
   return numbered ? word + std::to_string(place.layer) : word;

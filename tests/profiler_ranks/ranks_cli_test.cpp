@@ -197,7 +197,11 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const std::string h200 = " --ceilings " TEST_DATA "/links/h200-x2-nccl.json";
   EXPECT_THAT(stepscope("scaling " + file("single.json") + h200).err, HasSubstr("so this is no prediction of either"));
   json at_the_limit = json::parse(slurp(folder_ / "single.json")), with_awake = links;
-  at_the_limit["environment"]["throttle_reasons"] = {"power_cap"};
+  at_the_limit["environment"].update({{"throttle_reasons", {"power_cap"}},
+                                      {"samples", 3},
+                                      {"throttled_samples", 2},
+                                      {"sm_clock_mhz_median", 1785},
+                                      {"sm_clock_mhz_max", 1980}});
   with_awake["awake"] = {{"ranks", 2}, {"asleep_ns", 100}, {"awake_ns", 102}};
   std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
   std::ofstream(folder_ / "awake.json") << with_awake.dump();
@@ -206,8 +210,12 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome powered = stepscope(limited + file("awake.json"));
   EXPECT_EQ(powered.err, "");
   const json with_power = json::parse(powered.out)["steps"][0];
-  EXPECT_NEAR(with_power["awake_ns"].get<double>(),
-              0.02 / 1.02 * (with_power["time_ns"].get<double>() - with_power["straggler_ns"].get<double>()), 1);
+  EXPECT_NEAR(with_power["awake_ns"].get<double>(), 0.02 * with_power["work_ns"].get<double>(), 1);
+  at_the_limit["environment"]["sm_clock_mhz_median"] = 1965;
+  std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
+  const Outcome bit_alone = stepscope(limited + file("awake.json"));
+  EXPECT_EQ(json::parse(bit_alone.out)["steps"][0]["awake_ns"], 0.0);
+  EXPECT_THAT(bit_alone.err, HasSubstr("limit.json reports power_cap, but"));
   json of_another_gpu = json::parse(slurp(folder_ / "single.json"));
   of_another_gpu["collection"]["producer"] = "cupti";
   of_another_gpu["environment"]["gpu"] = "NVIDIA H100 80GB HBM3";
@@ -221,6 +229,130 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome diff = stepscope("diff " + file("single.json") + " " + file("p.json"));
   EXPECT_EQ(diff.exit_code, 0) << diff.err;
   EXPECT_THAT(diff.out, HasSubstr("1 rank -> 2 ranks"));
+}
+
+// A profile of the CPU that says it is of an H200, and a sweep of two H200s: what `scaling` refuses, and what it says.
+class Scaling : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fresh_folder();
+    const Outcome o = stepscope("profile --trainer reference --steps 4 --warmup 1 --traced-steps 2 --out " + file("cpu.json"));
+    ASSERT_EQ(o.exit_code, 0) << o.err;
+    profile_ = json::parse(slurp(folder_ / "cpu.json"));
+    profile_["collection"]["producer"] = "cupti";
+    profile_["environment"]["gpu"] = "NVIDIA H200";
+    links_ = json::parse(slurp(TEST_DATA "/links/h200-x2-nccl.json"));
+    links_["schema"] = "stepscope.links/2";
+    for (json& p : links_["points"]) p["communicator"] = "nccl";
+    for (json p : json(links_["points"])) {
+      p["communicator"] = "peer";
+      links_["points"].push_back(p);
+    }
+    links_["beside"] = json::array();
+    for (const char* kind : {"reduce_scatter", "all_gather"})
+      for (const char* communicator : {"nccl", "peer"})
+        links_["beside"].push_back({{"communicator", communicator},
+                                    {"kind", kind},
+                                    {"type", "fp32"},
+                                    {"ranks", 2},
+                                    {"bytes", 1 << 20},
+                                    {"work", "product"},
+                                    {"rows", 256},
+                                    {"alone_ns", 20e3},
+                                    {"time_ns", 30e3},
+                                    {"slowed_ns", 5e3}});
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static std::string file(const std::string& name) { return (folder_ / name).string(); }
+
+  static Outcome scaling(const std::string& flags, const json& profile = profile_, const json& links = links_) {
+    std::ofstream(folder_ / "one.json") << profile.dump();
+    std::ofstream(folder_ / "links.json") << links.dump();
+    return stepscope("scaling " + file("one.json") + " --ceilings " + file("links.json") + " " + flags);
+  }
+  static void expect_refused(const Outcome& o, const std::string& words) {
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, HasSubstr(words));
+  }
+
+  static inline std::filesystem::path folder_;
+  static inline json profile_, links_;
+};
+
+TEST_F(Scaling, two_gpus_of_two_nodes_need_the_network_and_are_no_faster_than_it) {
+  const Outcome one_node = scaling("--gpus 2 --communicator nccl --json");
+  ASSERT_EQ(one_node.exit_code, 0) << one_node.err;
+  expect_refused(scaling("--gpus 2 --gpus-per-node 1"), "--network-gb-s");
+  const Outcome apart = scaling("--gpus 2 --gpus-per-node 1 --network-gb-s 1 --json");
+  ASSERT_EQ(apart.exit_code, 0) << apart.err;
+  const json near = json::parse(one_node.out)["steps"][0], far = json::parse(apart.out)["steps"][0];
+  EXPECT_EQ(far["communicator"], "nccl");
+  double moved = 0;
+  for (const json& c : far["collectives"]) moved += c["bytes"].get<double>() / 2;
+  EXPECT_GT(far["communication_ns"].get<double>(), moved) << "ns of as many bytes at 1 GB/s";
+  EXPECT_LT(near["communication_ns"].get<double>(), moved);
+}
+
+TEST_F(Scaling, copies_reach_sixteen_gpus_of_one_node) {
+  EXPECT_EQ(scaling("--communicator peer --gpus 16 --gpus-per-node 32").exit_code, 0);
+  expect_refused(scaling("--communicator peer --gpus 17 --gpus-per-node 32"), "--communicator peer: 17 GPUs; expected at most 16, or nccl");
+  expect_refused(scaling("--communicator peer --gpus 16 --gpus-per-node 8 --network-gb-s 50"),
+                 "--communicator peer: 16 GPUs are more than the 8 of one node");
+}
+
+TEST_F(Scaling, a_sweep_of_anything_but_the_profiles_gpu_is_refused) {
+  for (const char* device : {"host memory", "", "NVIDIA H100 80GB HBM3"}) {
+    json links = links_;
+    links["device"] = device;
+    expect_refused(scaling("--gpus 2", profile_, links),
+                   std::string("links.json: measured on ") + (*device ? device : "a device without a name"));
+  }
+  json nameless = profile_;
+  nameless["environment"].erase("gpu");
+  expect_refused(scaling("--gpus 2", nameless), "one.json: environment.gpu is missing, expected the GPU of");
+  json cpu = profile_, host = links_;
+  cpu["collection"]["producer"] = "cpu";
+  host["device"] = "host memory";
+  EXPECT_EQ(scaling("--gpus 2", cpu, host).exit_code, 0) << "to try the command with";
+}
+
+TEST_F(Scaling, says_of_which_collectives_it_does_not_know_what_work_beside_them_loses) {
+  EXPECT_EQ(scaling("--gpus 2 --communicator nccl").err, "");
+  EXPECT_THAT(scaling("--gpus 2 --communicator nccl --communication all_reduce_overlapped").err,
+              HasSubstr("links.json does not say what work beside all_reduce by nccl loses, so the prediction leaves that out"));
+  EXPECT_EQ(scaling("--gpus 2 --communicator nccl --communication all_reduce_overlapped --inflation 5").err, "") << "told by hand";
+  json links = links_;
+  for (json& b : links["beside"]) b["communicator"] = "nccl";
+  const std::string both = scaling("--gpus 2,4", profile_, links).err;
+  EXPECT_THAT(both, HasSubstr("work beside reduce_scatter, all_gather, all_gather_in_place by peer loses"));
+  EXPECT_THAT(both, ::testing::Not(HasSubstr("by nccl")));
+}
+
+TEST_F(Scaling, of_a_step_of_several_micro_batches_each_has_whole_sequences) {
+  json twice = profile_;  // 4 x 64 tokens as two micro-batches of 2 x 64
+  twice["run"].update({{"batch_size", 2}, {"accumulation", 2}});
+  const Outcome weak = scaling("--gpus 2 --json", twice);
+  ASSERT_EQ(weak.exit_code, 0) << weak.err;
+  EXPECT_LT(json::parse(weak.out)["steps"][0]["hidden_ns"].get<double>(),
+            json::parse(scaling("--gpus 2 --json").out)["steps"][0]["hidden_ns"].get<double>() + 1);
+  EXPECT_EQ(scaling("--gpus 2 --strong", twice).exit_code, 0);
+  EXPECT_EQ(scaling("--gpus 4 --strong").exit_code, 0);
+  expect_refused(
+      scaling("--gpus 4 --strong", twice),
+      "--strong --gpus 4: 256 tokens for all are 0.5 sequences of 64 for each of 2 micro-batches; expected 512 or another multiple of 512");
+}
+
+TEST_F(Scaling, numbers_and_rows_that_no_step_has_are_refused_with_the_file_and_their_name) {
+  for (const auto& [field, value] : {std::pair("tokens_per_step", int64_t{0}), std::pair("batch_size", int64_t{0}),
+                                     std::pair("batch_size", INT64_MAX), std::pair("layers", int64_t{1'000'000'000})}) {
+    json odd = profile_;
+    odd["run"][field] = value;
+    expect_refused(scaling("--gpus 2", odd), std::string("one.json: run.") + field + ": found " + std::to_string(value));
+  }
+  json cut = profile_;
+  cut["layers"].erase(0);
+  expect_refused(scaling("--gpus 2", cut), "one.json: layers: no row of layer 0");
 }
 
 }  // namespace
