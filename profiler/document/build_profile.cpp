@@ -8,6 +8,7 @@
 
 #include "base/nvml.h"
 #include "profiler/attribute/attribution.h"
+#include "profiler/document/device_state.h"
 #include "profiler/document/missing_rows.h"
 #include "profiler/document/states.h"
 #include "profiler/document/statistics.h"
