@@ -56,7 +56,7 @@ void tell(const VerdictDocument& document, const VerdictFlags& f, const Results&
 // Runs two commands to their end. The flags of stepping arms mean nothing here.
 void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
   const Results results = results_of(f, root);
-  tell(session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, results.ledger), f, results, exit_code);
+  tell(session.run_commands({f.a, f.b, f.step_regex, f.skip_steps, f.recorded, f.gate_command}, results.ledger), f, results, exit_code);
 }
 
 // Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
@@ -164,7 +164,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands && f.changed) throw InputError("--changed chooses among experiments: two commands are always run");
   if (!commands)
     for (const auto& [given, flag] : {std::pair(!f.step_regex.empty(), "--step-regex"), std::pair(f.skip_steps >= 0, "--skip-steps"),
-                                      std::pair(!f.gate_command.empty(), "--gate-command")})
+                                      std::pair(f.recorded, "--recorded"), std::pair(!f.gate_command.empty(), "--gate-command")})
       if (given) throw InputError(fmt::format("{}: goes with --a CMD and --b CMD; an experiment knows its trainers", flag));
   if (f.go_on) {
     if (commands) throw InputError("--continue: an experiment's folder holds what was left; two commands have none");

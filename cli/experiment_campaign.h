@@ -21,6 +21,7 @@ struct RunFlags : VerdictFlags {
   std::vector<std::string> names;
   bool all = false, changed = false, go_on = false;
   std::string a, b, step_regex, gate_command, keep_profiles;
+  bool recorded = false;
   int skip_steps = -1, command_steps = 40;
 };
 

@@ -198,6 +198,10 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                           "regular expression that finds the step times in a command's output; its first group is the milliseconds");
   run_command->add_option("--skip-steps", r->skip_steps, "first steps of each run to ignore (default: 10%, 1 to 10)")
       ->check(whole(0, 1 << 30));
+  run_command->add_flag(
+      "--recorded", r->recorded,
+      "with --a and --b: the commands print times that were recorded elsewhere, so steps that take longer than their command "
+      "are no mistake of units");
   run_command->add_option("--gate-command", r->gate_command, "with --a and --b: a command that exits 0 if both compute the right thing");
   run_command
       ->add_option("--command-steps", r->command_steps,

@@ -266,7 +266,7 @@ class CommandArm : public Arm {
     if (spec_.in_real_time && steps_s > 1.1 * process_s + 1)
       throw ArmFailure("audit",
                        fmt::format("arm {} printed {} steps that take {:.3g} s together, and ran for {:.3g} s: expected the milliseconds "
-                                   "of each step",
+                                   "of each step (--step-regex), or --recorded for times of another run",
                                    spec_.label, all.size(), steps_s, process_s));
     // What it left behind would run beside the other arm.
     child->kill_all();

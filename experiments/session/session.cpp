@@ -715,8 +715,7 @@ VerdictDocument ExperimentSession::run(const Experiment& e, const std::vector<Le
   return std::move(outcome.front().document);
 }
 
-VerdictDocument ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                                                const std::string& gate_command, const std::vector<LedgerEntry>& ledger) {
+VerdictDocument ExperimentSession::run_commands(const TwoCommands& commands, const std::vector<LedgerEntry>& ledger) {
   WorkloadResult r;
   r.workload.model = "two commands";
   PairPlan plan = options_.plan;
@@ -725,19 +724,19 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
     s.label = label;
     s.argv = {"/bin/sh", "-c", command};
     s.steps_on_command = false;
-    s.in_real_time = true;
-    s.step_regex = step_regex;
-    s.skip_steps = skip_steps;
+    s.in_real_time = !commands.recorded;
+    s.step_regex = commands.step_regex;
+    s.skip_steps = commands.skip_steps;
     return s;
   };
-  plan.a = arm("A", a);
-  plan.b = arm("B", b);
-  r.a.command = {a};
-  r.b.command = {b};
+  plan.a = arm("A", commands.a);
+  plan.b = arm("B", commands.b);
+  r.a.command = {commands.a};
+  r.b.command = {commands.b};
   r.waterfall_absent = "the arms are commands; `stepscope profile -- …` profiles one";
   r.a.gate = r.b.gate = {true, "nothing checked that it computes the right thing (--gate-command CMD)", false, {}};
-  if (!gate_command.empty()) {
-    const ChildOutput out = run_to_end({"/bin/sh", "-c", gate_command}, options_.gate_timeout_s, options_.stop, true);
+  if (!commands.gate_command.empty()) {
+    const ChildOutput out = run_to_end({"/bin/sh", "-c", commands.gate_command}, options_.gate_timeout_s, options_.stop, true);
     if (out.end == ChildOutput::End::interrupted) {
       r.log.decision.reason = reason::kInterrupted;
       r.log.decision.sentence = "stopped before anything was measured";
@@ -745,11 +744,11 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
       return verdict_document("commands", std::nullopt, {r}, facts(ledger));
     }
     const bool passed = out.end == ChildOutput::End::ended && out.ending.exited && out.ending.code == 0;
-    r.a.gate =
-        r.b.gate = {passed,
-                    fmt::format("`{}` {}", gate_command, out.end == ChildOutput::End::timeout ? "did not end in time" : out.ending.text()),
-                    true,
-                    {}};
+    r.a.gate = r.b.gate = {
+        passed,
+        fmt::format("`{}` {}", commands.gate_command, out.end == ChildOutput::End::timeout ? "did not end in time" : out.ending.text()),
+        true,
+        {}};
     if (!passed)
       refuse(r, reason::kGateFailed,
              fmt::format("{}: nothing was timed{}", r.b.gate.sentence, out.last_words.empty() ? "" : "; " + out.last_words));

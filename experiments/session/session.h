@@ -53,6 +53,14 @@ struct SameStep : stepscope::InputError {
 };
 
 // What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
+struct TwoCommands {
+  std::string a, b;
+  std::string step_regex;    // as ArmSpec has it
+  int skip_steps = -1;       // likewise
+  bool recorded = false;     // their step times were recorded elsewhere, and take longer than the commands
+  std::string gate_command;  // "" = none: the verdict then says that nothing checked them
+};
+
 class ExperimentSession {
  public:
   explicit ExperimentSession(SessionOptions options);
@@ -76,9 +84,7 @@ class ExperimentSession {
                            std::span<const std::optional<VerdictDocument>> left_off = {});
   // One; throws its failure.
   VerdictDocument run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
-  // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
-  VerdictDocument run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                               const std::string& gate_command, const std::vector<LedgerEntry>& ledger);
+  VerdictDocument run_commands(const TwoCommands& commands, const std::vector<LedgerEntry>& ledger);
   // The same trainer against itself, with what options plant added to B. The caller gates.
   RunLog run_identical(const std::vector<std::string>& trainer_arguments);
   // The same trainer with each of `plants` against itself without, all together and alone: "KIND:PCT" as in `stepscope arm --plant-gpu`, or

@@ -274,6 +274,15 @@ TEST_F(ExperimentCli, takes_any_two_commands) {
   const Outcome bad = run("run --pairs 8 --no-extension --a 'echo step 1 5 ms; echo step 2 5 ms' --b 'exit 3'");
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_THAT(bad.out, HasSubstr("invalid"));
+  const std::string replay = "'for i in 1 2 3 4 5; do echo step $i 900.$i ms; done'",
+                    two_replays = "run --pairs 8 --no-extension --a " + replay + " --b " + replay;
+  EXPECT_THAT(run(two_replays).out, ::testing::AllOf(HasSubstr("invalid"), HasSubstr("--recorded for times of another run")));
+  EXPECT_EQ(run(two_replays + " --recorded").exit_code, 0);
+  std::ifstream chapter(SOURCE_DIR "/docs/learn/7-measuring.md");
+  for (std::string line; std::getline(chapter, line);)
+    if (line.find("experiment run --a 'python3 docs/learn/exercises/replay.py") != std::string::npos) {
+      EXPECT_THAT(line, HasSubstr(" --recorded "));
+    }
   EXPECT_EQ(run("run --a true").exit_code, 2);
   EXPECT_EQ(run("run").exit_code, 2);
   EXPECT_EQ(run("run no-such-experiment").exit_code, 2);
