@@ -802,7 +802,7 @@ TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) 
 TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
   program("true", "true");
   const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done", b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
-  const ordered_json d = to_json(session().run_commands({a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done"}, {}));
+  const ordered_json d = to_json(session().run_commands({a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, false, ""}, {}));
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_FALSE(d["workloads"][0]["b"]["gate"]["checked"].get<bool>());
   EXPECT_EQ(session().run_commands({b, b, "took ([0-9.]+)", -1, false, "true"}, {}).verdict, experiments::Verdict::same);
