@@ -8,7 +8,7 @@ namespace stepscope {
 
 std::optional<bool> clock_limited(std::optional<double> power_w, std::optional<double> sm_clock_mhz, std::optional<double> power_limit_w,
                                   std::optional<double> max_sm_clock_mhz) {
-  constexpr double kCappedPowerShare = 0.97, kCappedClockGap_mhz = 30;
+  constexpr double kCappedPowerShare = 0.97;
   if (!power_w || !sm_clock_mhz || !power_limit_w || !max_sm_clock_mhz) return std::nullopt;
   return *power_w >= kCappedPowerShare * *power_limit_w && *sm_clock_mhz <= *max_sm_clock_mhz - kCappedClockGap_mhz;
 }

@@ -14,7 +14,9 @@ inline constexpr double kLongestSettle_s = 10;
 // A sustained figure needs so much behind the settling.
 inline constexpr double kSustainedMeasure_s = 3;
 
-// At the power limit or not, by power (at least 97% of the limit) and clock (at least 30 MHz below the highest) together: the throttle bit
+// A clock that the power limit holds back is so much below the highest.
+inline constexpr double kCappedClockGap_mhz = 30;
+// At the power limit or not, by power (at least 97% of the limit) and clock (kCappedClockGap_mhz below the highest) together: the throttle bit
 // says only that a limiter is active. nullopt where one of the four is unknown.
 std::optional<bool> clock_limited(std::optional<double> power_w, std::optional<double> sm_clock_mhz, std::optional<double> power_limit_w,
                                   std::optional<double> max_sm_clock_mhz);

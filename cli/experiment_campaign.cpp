@@ -101,9 +101,7 @@ void say_what_whole_programs_ignore(const RunFlags& f, const std::vector<Experim
   for (const Argument* a : f.measure.of_stepping_arms)
     if (a->count() > 0) flags.push_back(a->name());
   for (const Experiment& e : experiments)
-    if (e.frozen_baseline() ||
-        std::ranges::any_of(e.workloads, [&](const auto& w) { return gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1; }))
-      names.push_back(e.name);
+    if (std::ranges::any_of(e.workloads, [&](const auto& w) { return as_whole_programs(e, w); })) names.push_back(e.name);
   if (!flags.empty() && !names.empty())
     fmt::print(stderr, "stepscope: {}: without effect for {}, whose arms run as whole programs\n", fmt::join(flags, ", "),
                fmt::join(names, ", "));

@@ -67,8 +67,9 @@ void list(bool json, int& exit_code) {
     std::string unreadable;
     try {
       verdict = experiments::last_verdict(e.name, studies(root), studies(root));
-      if (verdict && verdict->name != e.name)
-        throw InputError(fmt::format("{}: it is the verdict of {}", (studies(root) / e.name / "verdict.json").string(), verdict->name));
+      const fs::path file = studies(root) / e.name / "verdict.json";
+      if (const std::string why = verdict ? experiments::why_in_the_wrong_folder(*verdict, file) : ""; !why.empty())
+        throw InputError(fmt::format("{}: {}", file.string(), why));
     } catch (const InputError& error) {  // as above
       verdict.reset();
       unreadable = error.what();

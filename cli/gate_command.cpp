@@ -88,10 +88,9 @@ void check_flags_have_a_use(const GateFlags& f) {
                "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
                "--receipt-folder with it");
   for (const Argument* flag : f.all)
-    if (f.trainer == "reference" && flag->name() == "--op-sizes" && flag->count() > 0)
-      throw InputError("--op-sizes: the CPU reference has no op checks; expected --trainer mixed or fp32");
+    if (f.trainer == "reference" && flag->count() > 0 && (flag->name() == "--op" || flag->name() == "--op-sizes"))
+      throw InputError(flag->name() + ": the CPU reference has no op checks; expected --trainer mixed or fp32");
   if (!f.ops.empty()) {
-    if (f.trainer == "reference") throw InputError("--op: the CPU reference has no op checks; expected --trainer mixed or fp32");
     only_these(f.all, {"--op", "--op-sizes", "--trainer", "--seed", "--no-model", "--verbose", "--json"},
                "--op checks single ops and no whole model; leave it out");
   }

@@ -154,6 +154,9 @@ int64_t gpus_of(const Experiment& e, const Workload& w, char arm) {
   return w.gpus;
 }
 
+bool on_several_gpus(const Experiment& e, const Workload& w) { return gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1; }
+bool as_whole_programs(const Experiment& e, const Workload& w) { return e.frozen_baseline() || on_several_gpus(e, w); }
+
 std::string Workload::text() const {
   if (batch_size == 0) return model;  // two commands
   return fmt::format("{} B={} T={}{}{}", model, batch_size, seq_len, matmul.empty() ? "" : " " + matmul,

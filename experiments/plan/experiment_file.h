@@ -69,6 +69,9 @@ Experiment find_experiment(const std::filesystem::path& folder, const std::strin
 std::vector<std::string> trainer_arguments(const Experiment& experiment, const Workload& workload, char arm);
 // GPUs of that arm: those of the workload, or of a flag `gpus` of the change. An arm of several is run as a whole program.
 int64_t gpus_of(const Experiment& experiment, const Workload& workload, char arm);
+bool on_several_gpus(const Experiment& experiment, const Workload& workload);  // either arm
+// The arms run from their start to their end: those of a frozen baseline or of several GPUs. Others step on command.
+bool as_whole_programs(const Experiment& experiment, const Workload& workload);
 // What that arm's program is built from.
 Sources sources_of(const Experiment& experiment, char arm);
 // The trainer of that arm: a change of the flag `trainer` counts.

@@ -241,9 +241,7 @@ struct ExperimentSession::Job {
       say_nothing_was_measured(r);
     return r;
   }
-  bool several_gpus() const { return gpus_of(*experiment, result.workload, 'A') > 1 || gpus_of(*experiment, result.workload, 'B') > 1; }
-  // Which do not step on command.
-  bool whole_programs() const { return experiment->frozen_baseline() || several_gpus(); }
+  bool several_gpus() const { return on_several_gpus(*experiment, result.workload); }
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
 };
 
@@ -603,11 +601,11 @@ void ExperimentSession::add_to(std::vector<Job>& jobs, const Experiment& e) cons
     throw InputError(
         fmt::format("--plant-gpu {}: is work on a GPU, and the reference trainer has none; expected --plant PCT", options_.plant_gpu));
   for (const Workload& w : e.workloads) {
+    if (planted && as_whole_programs(e, w))
+      throw InputError(fmt::format("{}, {}: --plant: the arms run as whole programs, into which nothing can be planted", e.name, w.text()));
     Job job;
     job.experiment = &e;
     job.result.workload = w;
-    if (planted && job.whole_programs())
-      throw InputError(fmt::format("{}, {}: --plant: the arms run as whole programs, into which nothing can be planted", e.name, w.text()));
     jobs.push_back(std::move(job));
   }
 }

@@ -52,7 +52,6 @@ struct SameStep : stepscope::InputError {
   using InputError::InputError;
 };
 
-// What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
 struct TwoCommands {
   std::string a, b;
   std::string step_regex;    // as ArmSpec has it
@@ -61,6 +60,7 @@ struct TwoCommands {
   std::string gate_command;  // "" = none: the verdict then says that nothing checked them
 };
 
+// What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
 class ExperimentSession {
  public:
   explicit ExperimentSession(SessionOptions options);

@@ -50,7 +50,6 @@ std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDoc
   c.idle_ns = y.idle_ns - x.idle_ns;
   c.rest_ns = y.rest_ns - x.rest_ns;
   c.b_exposed_ns = b.world.exposed_ns;
-  c.b_exposed_parts = exposed_parts(b.world);
   c.wait_ns = b.world.exposed_wait_ns;
   c.transfer_ns = b.world.exposed_transfer_ns;
   c.drain_ns = b.world.exposed_drain_ns;
@@ -61,7 +60,8 @@ std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDoc
 std::string rank_words(const RankChange& c) {
   std::string text = fmt::format("{} -> {}, on the device {} ms = exposed communication {}", ranks(c.a_ranks), ranks(c.b_ranks),
                                  change_in_milliseconds(c.step_ns), change_in_milliseconds(c.exposed_ns));
-  if (!c.b_exposed_parts.empty()) text += fmt::format(" (B's {}: {})", milliseconds(c.b_exposed_ns), c.b_exposed_parts);
+  if (const std::string parts = exposed_parts(c.b_exposed_ns, c.wait_ns, c.transfer_ns, c.drain_ns); !parts.empty())
+    text += fmt::format(" (B's {}: {})", milliseconds(c.b_exposed_ns), parts);
   text += fmt::format(", work {} ({:+.1f}%", change_in_milliseconds(c.work_ns), c.work_pct);
   if (c.hidden_ns) text += fmt::format("; {} ms of communication run beside B's", milliseconds(c.hidden_ns));
   return text + fmt::format("), update {}, idle {}, rest {}", change_in_milliseconds(c.update_ns), change_in_milliseconds(c.idle_ns),

@@ -18,9 +18,8 @@ struct RankChange {
   double update_ns = 0;   // the optimizer: shorter where each rank updates a part
   double idle_ns = 0;
   double rest_ns = 0;  // unattributed, and what the documents' own sums miss
-  // B's own exposed time, in numbers and in words. It is of B's step as the rank saw it, so it may differ a little from what its rows have.
+  // B's own exposed time and its parts. It is of B's step as the rank saw it, so it may differ a little from what its rows have.
   Number b_exposed_ns, wait_ns, transfer_ns, drain_ns;
-  std::string b_exposed_parts;
   Number hidden_ns;  // B's communication beside other work
 };
 

@@ -108,10 +108,8 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   e.sm_clock_mhz_min = quantile(sm, 0);
   e.sm_clock_mhz_max = quantile(sm, 1);
   e.memory_clock_mhz_median = quantile(memory, 0.5);
-  if (!power.empty()) {
-    e.power_w_median = quantile(power, 0.5);
-    e.power_w_max = quantile(power, 1);
-  }
+  e.power_w_median = quantile(power, 0.5);
+  e.power_w_max = quantile(power, 1);
   e.temperature_c_max = quantile(temperature, 1);
   e.throttled_samples = throttled;
   e.throttle_reasons = stepscope::nvml::throttle_words(reasons);

@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/statistics.h"
+#include "base/sustained.h"
 #include "profiler/ranks/collectives.h"
 
 namespace profiler {
@@ -116,15 +117,14 @@ void check_rows(const ProfileDocument& d) {
 
 // At the power limit the clock goes down. The document does not know the limit, and power in less than a second says little; so: a limiter was
 // active in at least half of the samples, and the clock of the timed steps is lower than the highest that the profile saw by as much as
-// `stepscope energy` asks (base/sustained.h).
+// `stepscope energy` asks.
 bool clock_is_lowered(const ProfileDocument& d) {
-  constexpr double kClockGap_mhz = 30;
   const EnvironmentSection& e = d.environment;
   if (!e.sm_clock_mhz_median || e.throttled_samples.value_or(0) * 2 < e.samples.value_or(0)) return false;
   double highest = e.sm_clock_mhz_max.value_or(0);
   for (const EnvironmentRow& row : d.timeline.environment) highest = std::max(highest, row.sm_clock_mhz);
   for (const StateRow& row : d.timing.states) highest = std::max(highest, row.sm_clock_mhz.value_or(0));
-  return *e.sm_clock_mhz_median <= highest - kClockGap_mhz;
+  return *e.sm_clock_mhz_median <= highest - stepscope::kCappedClockGap_mhz;
 }
 
 // ---- collectives of more ranks

@@ -38,7 +38,8 @@ std::string communication(const WorldSection& w) {
   if (!w.communication_ns) return "";
   const double all = *w.communication_ns, hidden = w.hidden_ns.value_or(0);
   std::string text = fmt::format("Communication {} ms per step: {} ms exposed", milliseconds(all), milliseconds(w.exposed_ns));
-  if (const std::string parts = exposed_parts(w); !parts.empty()) text += " (" + parts + ")";
+  if (const std::string parts = exposed_parts(w.exposed_ns, w.exposed_wait_ns, w.exposed_transfer_ns, w.exposed_drain_ns); !parts.empty())
+    text += " (" + parts + ")";
   if (all > 0) text += fmt::format(", {} ms hidden beside other work ({:.0f}%)", milliseconds(hidden), hidden / all * 100);
   text += ".";
   if (w.bytes) text += fmt::format(" {} MB", text_of(Format::megabytes, w.bytes));
@@ -71,12 +72,12 @@ std::string clocks(const WorldSection& w) {
 
 }  // namespace
 
-std::string exposed_parts(const WorldSection& w) {
-  if (!w.exposed_ns || !w.exposed_wait_ns || !w.exposed_transfer_ns || !w.exposed_drain_ns) return "";
-  std::string text = fmt::format("waiting {} ms, transfer {} ms, draining {} ms", milliseconds(w.exposed_wait_ns),
-                                 milliseconds(w.exposed_transfer_ns), milliseconds(w.exposed_drain_ns));
-  const double rest = *w.exposed_ns - *w.exposed_wait_ns - *w.exposed_transfer_ns - *w.exposed_drain_ns;
-  if (rest > 0.01 * *w.exposed_ns) text += fmt::format(", outside of collectives {} ms", milliseconds(rest));
+std::string exposed_parts(const Number& exposed_ns, const Number& wait_ns, const Number& transfer_ns, const Number& drain_ns) {
+  if (!exposed_ns || !wait_ns || !transfer_ns || !drain_ns) return "";
+  std::string text = fmt::format("waiting {} ms, transfer {} ms, draining {} ms", milliseconds(wait_ns), milliseconds(transfer_ns),
+                                 milliseconds(drain_ns));
+  const double rest = *exposed_ns - *wait_ns - *transfer_ns - *drain_ns;
+  if (rest > 0.01 * *exposed_ns) text += fmt::format(", outside of collectives {} ms", milliseconds(rest));
   return text;
 }
 

@@ -12,7 +12,7 @@ namespace profiler {
 View rank_view(const ProfileDocument& document);
 // "waiting 0.010 ms, transfer …": what exposed communication consists of, and what of it belongs to no collective, like the sums of `peer`.
 // Empty where the parts are not known.
-std::string exposed_parts(const WorldSection& world);
+std::string exposed_parts(const Number& exposed_ns, const Number& wait_ns, const Number& transfer_ns, const Number& drain_ns);
 // Most exposed first, the rest in a note. The page gets all, in their order.
 View collective_view(const ProfileDocument& document, Output output, size_t top);
 std::vector<std::string> rank_sentences(const ProfileDocument& document);

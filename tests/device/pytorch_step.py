@@ -1,5 +1,6 @@
 """Step time of the same GPT-2 in PyTorch, to compare with `stepscope train --trainer mixed`: bf16 autocast, scaled_dot_product_attention,
-torch.compile, fused AdamW, gradient clipping; with --tf32 no autocast, but TF32 products, to compare with `--trainer fp32 --matmul tf32`. Prints `step N X ms` lines, so that it can also be an arm of `stepscope experiment`.
+torch.compile, fused AdamW, gradient clipping; with --tf32 no autocast, but TF32 products, to compare with `--trainer fp32 --matmul tf32`.
+Prints `step N X ms` lines, so that it can also be an arm of `stepscope experiment`.
 
 usage: pytorch_step.py [--batch-size 4] [--steps 60] [--data tokens.bin] [--mode default|reduce-overhead] [--no-compile]
                        [--tf32]

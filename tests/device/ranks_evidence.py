@@ -251,9 +251,8 @@ def one_gpu(bench, batch):
 
 def alone_on(bench, batch, document):
     """The profile alone of the GPU whose passes a document of ranks shows: two GPUs differ by more than the parts that are subtracted."""
-    uuid = document.get("environment", {}).get("uuid")
-    both = [bench.document(f"one{gpu}-b{batch}") for gpu in (0, 1)]
-    return next((d for d in both if uuid and d.get("environment", {}).get("uuid") == uuid), max(both, key=step_ns))
+    alone = {d["environment"]["uuid"]: d for d in (bench.document(f"one{gpu}-b{batch}") for gpu in (0, 1))}
+    return alone[document["environment"]["uuid"]]
 
 
 def two_ranks(bench, batch, communicator, silent=False):
