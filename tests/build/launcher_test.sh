@@ -39,6 +39,7 @@ cat >"$tools/ctest" <<'STUB'
 #!/usr/bin/env bash
 case " $* " in *" -N "*) echo "Total Tests: ${LONG_TESTS:-0}"; exit ;; esac
 case " $* " in *" --resource-spec-file $2/gpu_slots.json "*) echo "ctest shares the GPU" ;; esac
+echo "ctest waits $OMP_WAIT_POLICY with $OMP_NUM_THREADS threads"
 while [ "$1" != --output-junit ]; do shift; done
 echo "ctest got:${*:3}."
 printf '<testsuite\n tests="7"\n failures="1"\n skipped="2"\n disabled="1"\n>\n' >"$2"
@@ -95,6 +96,7 @@ command=test launch "$folder/moved" WARNINGS='a.cpp:3:22: warning: unused [-Wunu
 command=test launch "$folder/moved"
 ! says warning || complain "a build without warnings is said to have some"
 ! says "left out" || complain "tests are said to be left out where none is long"
+says "ctest waits passive with 2 threads" || complain "threads of tests that run beside each other spin while they wait, or are as many as cores"
 says "ctest shares the GPU" || complain "ctest is not told how many tests share the GPU"
 # Long tests are left out and counted, but not in CI and not when the caller chose.
 command=test launch "$folder/moved" LONG_TESTS=6
