@@ -200,8 +200,9 @@ class Gathering {
 };
 
 // nullopt: rank 0 went away before it answered, so the caller may try again.
-std::optional<Descriptor> call(const std::string& address, const Hello& hello, double until, std::string& why) {
-  Descriptor fd = connect_to(address, why);
+std::optional<Descriptor> call(const std::string& address, const Hello& hello, double until, NotReached& not_reached) {
+  std::string& why = not_reached.why;
+  Descriptor fd = connect_to(address, not_reached);
   if (!fd) return std::nullopt;
   Answer a;
   if (!send_all(fd.get(), &hello, sizeof hello)) return std::nullopt;
@@ -225,7 +226,7 @@ std::optional<Descriptor> call(const std::string& address, const Hello& hello, d
 }
 
 std::vector<Peer> join(const World& world, const std::string& address, const std::string& token, const MeetOptions& options) {
-  const double until = seconds_now() + options.deadline_s;
+  const double begin = seconds_now(), until = begin + options.deadline_s;
   Hello hello;
   hello.protocol = options.protocol;
   hello.token = digest(token);
@@ -233,15 +234,18 @@ std::vector<Peer> join(const World& world, const std::string& address, const std
   hello.size = world.size;
   hello.pid = ::getpid();
   host_name().copy(hello.host.data(), hello.host.size() - 1);
-  std::string why = "nobody listens there";
+  NotReached not_reached{.why = "nobody listens there"};
   std::vector<Peer> peers(1);
   const auto connect = [&](Purpose purpose, double until_s) {
     hello.purpose = purpose;
     for (;;) {
-      if (auto fd = call(address, hello, until_s, why)) return std::move(*fd);
+      if (auto fd = call(address, hello, until_s, not_reached)) return std::move(*fd);
+      if (not_reached.unknown_host && seconds_now() >= begin + options.unknown_host_s)
+        throw InputError(
+            fmt::format("rank {}: the rendezvous address '{}' names a host that is not known: {}", world.rank, address, not_reached.why));
       if (seconds_now() >= until || purpose == kData) {
-        throw MachineError(
-            fmt::format("rank {}: rank 0 was not reached at {} within {:g} s: {}", world.rank, address, options.deadline_s, why));
+        throw MachineError(fmt::format("rank {}: rank 0 was not reached at {} within {:g} s: {}", world.rank, address, options.deadline_s,
+                                       not_reached.why));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

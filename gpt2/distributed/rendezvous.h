@@ -27,6 +27,7 @@ struct Peer {
 struct MeetOptions {
   double deadline_s = 120;
   double say_every_s = 10;
+  double unknown_host_s = 10;                   // a name of rank 0's host that nobody knows may become known for so long
   uint32_t protocol = kProtocol;                // another one in tests
   std::function<void(const std::string&)> say;  // who is missing; rank 0 alone
 };

@@ -66,7 +66,7 @@ std::pair<std::string, std::string> host_and_port(const std::string& whole) {
 }
 
 // For listening the host does not matter: it may be a name that leads to this host by another interface.
-Infos resolve(const std::string& whole, bool to_listen, std::string& why) {
+Infos resolve(const std::string& whole, bool to_listen, NotReached& not_reached) {
   const auto [host, port] = host_and_port(whole);
   addrinfo hints{};
   hints.ai_family = to_listen ? AF_INET6 : AF_UNSPEC;
@@ -78,7 +78,8 @@ Infos resolve(const std::string& whole, bool to_listen, std::string& why) {
     hints.ai_family = AF_INET;
     rc = ::getaddrinfo(nullptr, port.c_str(), &hints, &found);
   }
-  if (rc != 0) why = ::gai_strerror(rc);
+  if (rc != 0) not_reached.why = ::gai_strerror(rc);
+  not_reached.unknown_host = rc == EAI_NONAME;  // not EAI_AGAIN, by which a server of names has not answered yet
   return Infos(rc == 0 ? found : nullptr);
 }
 
@@ -180,22 +181,23 @@ void set_nonblocking(int fd, bool on) {
   ::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
 }
 
-Descriptor connect_to(const std::string& address, std::string& why) {
+Descriptor connect_to(const std::string& address, NotReached& not_reached) {
+  not_reached.unknown_host = false;
   if (is_local(address)) {
     const LocalAddress a = local_address(address);
     Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&a.address), a.size) == 0) return fd;
-    why = std::strerror(errno);
+    not_reached.why = std::strerror(errno);
     return Descriptor();
   }
   if (!is_tcp(address)) refuse(address);
-  const Infos infos = resolve(address, false, why);
+  const Infos infos = resolve(address, false, not_reached);
   for (const addrinfo* i = infos.get(); i != nullptr; i = i->ai_next) {
     Descriptor fd(::socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol));
     if (!fd) continue;
     quick_delivery(fd.get());
     if (::connect(fd.get(), i->ai_addr, i->ai_addrlen) == 0) return fd;
-    why = std::strerror(errno);
+    not_reached.why = std::strerror(errno);
   }
   return Descriptor();
 }
@@ -203,8 +205,8 @@ Descriptor connect_to(const std::string& address, std::string& why) {
 Descriptor listen_at(const std::string& address) {
   if (is_local(address)) return listen_locally(address);
   if (!is_tcp(address)) refuse(address);
-  std::string why = "no such address";
-  const Infos infos = resolve(address, true, why);
+  NotReached not_reached{.why = "no such address"};
+  const Infos infos = resolve(address, true, not_reached);
   for (const addrinfo* i = infos.get(); i != nullptr; i = i->ai_next) {
     Descriptor fd(::socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol));
     if (!fd) continue;
@@ -213,9 +215,10 @@ Descriptor listen_at(const std::string& address) {
     if (i->ai_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     quick_delivery(fd.get());  // inherited by what accept() returns
     if (::bind(fd.get(), i->ai_addr, i->ai_addrlen) == 0 && ::listen(fd.get(), 1024) == 0) return fd;
-    why = std::strerror(errno);
+    not_reached.why = std::strerror(errno);
   }
-  throw InputError(fmt::format("rendezvous address '{}': rank 0 cannot listen there: {}; another port may be free", address, why));
+  throw InputError(
+      fmt::format("rendezvous address '{}': rank 0 cannot listen there: {}; another port may be free", address, not_reached.why));
 }
 
 }  // namespace gpt2::distributed

@@ -19,7 +19,12 @@ long receive_some(int fd, void* data, size_t bytes);
 
 void set_nonblocking(int fd, bool on);
 
-// A connected socket, or none with the reason in `why`. Throws stepscope::InputError for an address that is none.
-Descriptor connect_to(const std::string& address, std::string& why);
+// Why there is no connection, and whether it is that nobody knows a host of this name.
+struct NotReached {
+  std::string why;
+  bool unknown_host = false;
+};
+// A connected socket, or none with the reason in `not_reached`. Throws stepscope::InputError for an address that is none.
+Descriptor connect_to(const std::string& address, NotReached& not_reached);
 
 }  // namespace gpt2::distributed

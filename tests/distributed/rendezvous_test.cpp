@@ -163,6 +163,20 @@ void expect_refused(const std::string& token, uint32_t protocol, const std::stri
   EXPECT_THAT(refusal, HasSubstr(why));
   said.wait_for(why);
 }
+// A wrong name in a job script would else keep every rank but the first for the whole limit.
+TEST(Rendezvous, AHostThatNobodyKnowsIsRefusedLongBeforeTheLimit) {
+  MeetOptions o;
+  o.deadline_s = 3600;
+  o.unknown_host_s = 0;
+  const std::string address = "tcp:no host:29500";  // no name, so no server of names is asked
+  try {
+    meet(world_of(1, 2), address, "token", o);
+    FAIL() << "the rank went on";
+  } catch (const stepscope::InputError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("rank 1"), HasSubstr(address), HasSubstr("not known")));
+  }
+}
+
 TEST(Rendezvous, RefusesTheTokenOfAnotherRunOnBothSides) { expect_refused("other", kProtocol, "shows the token of another run"); }
 TEST(Rendezvous, RefusesAnotherProtocolOnBothSides) { expect_refused("token", 99, "speaks protocol 99, rank 0 protocol 1"); }
 
@@ -184,11 +198,11 @@ TEST(Rendezvous, WhoeverSpeaksGarbageOrNothingIsNoRank) {
   Said said;
   const auto errors = in_ranks(3, [&](int r) {
     if (r == 2) {
-      std::string why;
+      NotReached not_reached;
       Descriptor silent, garbage;
-      while (!(silent = connect_to(address, why))) ::usleep(1000);  // until rank 0 listens
-      garbage = connect_to(address, why);
-      ASSERT_TRUE(garbage) << why;
+      while (!(silent = connect_to(address, not_reached))) ::usleep(1000);  // until rank 0 listens
+      garbage = connect_to(address, not_reached);
+      ASSERT_TRUE(garbage) << not_reached.why;
       ASSERT_TRUE(send_all(garbage.get(), "GET / HTTP/1.1\r\n", 16));
       said.wait_for("no rank of a run; ignored");
       // The silent connection stays open until the others have met, and holds nobody up.
@@ -234,13 +248,14 @@ Descriptor listen_anywhere(std::string& port) {
 
 // Over both protocols, and again at once: what a run leaves to the kernel for a minute must not keep the next one from its port.
 TEST(Rendezvous, APortIsHeardOverBothProtocolsAndFreeAgainWhenTheRunEnds) {
-  std::string port, why;
+  std::string port;
+  NotReached not_reached;
   Descriptor listener = listen_anywhere(port);
   ASSERT_TRUE(listener);
   for (const char* host : {"127.0.0.1", "[::1]"}) {
-    Descriptor there = connect_to("tcp:" + std::string(host) + ":" + port, why);
-    if (!there && why.find("Cannot assign requested address") != std::string::npos) continue;  // a machine without that protocol
-    ASSERT_TRUE(there) << host << ": " << why;
+    Descriptor there = connect_to("tcp:" + std::string(host) + ":" + port, not_reached);
+    if (!there && not_reached.why.find("Cannot assign requested address") != std::string::npos) continue;  // a machine without that protocol
+    ASSERT_TRUE(there) << host << ": " << not_reached.why;
     Descriptor here(::accept(listener.get(), nullptr, nullptr));
     ASSERT_TRUE(here);
     here.close();  // who closes first keeps the port busy
