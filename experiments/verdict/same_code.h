@@ -1,7 +1,8 @@
 // Do both arms run the same device code with the same launches? Then a measured difference is noise whatever
 // a test says, and the run counts as an A/A trial. Only ever "yes" when it is certain: one program file, the
 // same sequence of launches (kernel, grid, block, registers, shared memory, stream). Equal kernel names of
-// two program files prove nothing.
+// two program files prove nothing, and neither do the ranges of the host that a profile of the CPU has in the place of launches: the
+// same ranges hold whatever work their arguments make.
 #pragma once
 #include <string>
 

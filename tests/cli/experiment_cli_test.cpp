@@ -191,14 +191,19 @@ TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --sequential --no-extension").exit_code, 2);
 }
 
-TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
-  put("cpu-same", "flags: {eps: 2e-8}");  // an argument of one kernel
+// The CPU's profile has the same ranges for any argument: what was measured decides, and is no comparison of identical code.
+TEST_F(ExperimentCli, takes_no_two_steps_of_the_cpu_for_the_same_code) {
+  put("cpu-same", "flags: {eps: 2e-8}");  // an argument of one op
   const Outcome o = run(gated("cpu-same") + kQuick);
-  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, HasSubstr("same_code"));
-  const std::string ledger = slurp(root_ / "experiments/studies/aa-ledger.jsonl");
-  EXPECT_THAT(ledger, HasSubstr("\"planted_pct\":0"));
-  // A planted slowdown is a test of the procedure: no verdict, and no claim about identical code.
+  EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // as the machine's noise is
+  EXPECT_THAT(o.out, ::testing::Not(HasSubstr("same_code")));
+  const json w = json::parse(slurp(root_ / "experiments/studies/cpu-same/verdict.json"))["workloads"][0];
+  EXPECT_EQ(w["verdict"], w["statistics"]["verdict"]) << w["sentence"];
+  if (w["verdict"] != "invalid") {  // where a busy machine disturbed the steps nothing is profiled
+    EXPECT_FALSE(w.at("same_code").at("same"));
+  }
+  EXPECT_FALSE(fs::exists(root_ / "experiments/studies/aa-ledger.jsonl"));
+  // A planted slowdown is a test of the procedure, and no verdict.
   const std::string verdict = slurp(root_ / "experiments/studies/cpu-same/verdict.json");
   const fs::path unfinished = root_ / "experiments/studies/cpu-same/last-attempt.json";
   std::ofstream(unfinished) << "what a command before it left";
@@ -206,7 +211,6 @@ TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
   EXPECT_TRUE(fs::exists(unfinished));
   EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-same/planted.json"));
   EXPECT_EQ(slurp(root_ / "experiments/studies/cpu-same/verdict.json"), verdict);
-  EXPECT_EQ(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), ledger);
 }
 
 TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {

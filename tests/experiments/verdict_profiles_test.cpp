@@ -165,6 +165,17 @@ TEST(same_code, is_one_program_file_and_equal_launches) {
   EXPECT_FALSE(same_code({}, {}, "abc", "abc").same);
 }
 
+// Of a CPU a profile has ranges of the host. A step that does other work inside them has the same ranges.
+TEST(same_code, is_not_known_where_launches_are_ranges_of_the_host) {
+  profiler::ProfileDocument cpu = launches(5);
+  for (profiler::LaunchRow& l : cpu.launches) l.activity = "cpu_op";
+  EXPECT_FALSE(same_code(cpu, cpu, "abc", "abc").same);
+  EXPECT_THAT(same_code(cpu, cpu, "abc", "abc").why, HasSubstr("ranges of the host, which do not say what runs in them"));
+  profiler::ProfileDocument both = launches(5);
+  both.launches[2].activity = "cpu_op";
+  EXPECT_FALSE(same_code(both, both, "abc", "abc").same);
+}
+
 TEST(same_code, differs_when_any_part_of_any_launch_does) {
   using Row = profiler::LaunchRow;
   const std::vector<std::pair<const char*, void (*)(Row&)>> changes{
