@@ -90,7 +90,8 @@ SustainedArm arm_of(const std::vector<const AloneRun*>& runs, const DeviceLimits
   out.joules_per_step = mean_of(runs, kJoules);
   out.full_clock_ns = mean_of(runs, kFullClockStep);
   out.clock_limited = stepscope::clock_limited(out.power_w, out.sm_clock_mhz, limits.power_limit_w, limits.max_sm_clock_mhz);
-  if (out.full_clock_ns) out.cap_cost_pct = 100 * (1 - *out.full_clock_ns / out.step_ns);
+  // A CPU has first steps too, and no power limit that had not held them back yet.
+  if (out.full_clock_ns && out.clock_limited) out.cap_cost_pct = 100 * (1 - *out.full_clock_ns / out.step_ns);
   return out;
 }
 

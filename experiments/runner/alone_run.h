@@ -101,8 +101,9 @@ struct SustainedArm {
   std::optional<double> sm_clock_mhz, power_w, joules_per_step, temperature_c, full_clock_ns;
   // Power of at least 97% of the limit and a mean clock of at least 30 MHz below the maximum. The power-cap bit alone says too much.
   std::optional<bool> clock_limited;
-  std::optional<double> cap_cost_pct;  // sustained against full clock; absent where no step ran at full clock
-  bool burst = false;                  // any of its runs
+  // Sustained against full clock; absent where no step ran at full clock, or clock_limited is: what no power limits costs nothing.
+  std::optional<double> cap_cost_pct;
+  bool burst = false;  // any of its runs
 };
 
 // A ratio B / A over pairs, as ln, with the interval at the level of the decision that it stands beside.

@@ -263,7 +263,9 @@ const List<SustainedArm>& FieldsOf<SustainedArm>::list() {
       field<&A::temperature_c>("temperature_c", "°C", "highest"),
       field<&A::full_clock_ns>("full_clock_ns", "ns", "mean of steps 2 to 5, before a limiter acts"),
       field<&A::clock_limited>("clock_limited", "", "at least 97% of the power limit, and a clock 30 MHz or more below the maximum"),
-      field<&A::cap_cost_pct>("cap_cost_pct", "%", "part of the sustained step that it has over full_clock_ns"),
+      field<&A::cap_cost_pct>(
+          "cap_cost_pct", "%",
+          "part of the sustained step that it has over full_clock_ns; absent where power, clock or their limits are not known"),
       field<&A::burst>("burst", "", "a process settled or was counted for less than a sustained one needs"),
   };
   return list;

@@ -342,7 +342,12 @@ TEST(sustained_arms, are_clock_limited_at_the_cap_below_full_clock_only) {
   EXPECT_FALSE(limited(1800, 600));
   const auto s = sustained(rounds(2, [](AloneRun&, int) {}), kLimits, 0.008);
   EXPECT_NEAR(s->a.cap_cost_pct.value(), 100 * (1 - 8.5 / 9), 1e-2);
-  EXPECT_FALSE(sustained(rounds(2, [](AloneRun& r, int) { r.device = {}; }), kLimits, 0.008)->a.clock_limited);
+  // A CPU has first steps too, and neither a clock nor a power that a cap would hold back.
+  const auto cpu = sustained(rounds(2, [](AloneRun& r, int) { r.device = {}; }), kLimits, 0.008);
+  EXPECT_FALSE(cpu->a.clock_limited);
+  EXPECT_TRUE(cpu->a.full_clock_ns);
+  EXPECT_FALSE(cpu->a.cap_cost_pct);
+  EXPECT_FALSE(sustained(rounds(2, [](AloneRun&, int) {}), {}, 0.008)->a.cap_cost_pct);
 }
 
 }  // namespace
