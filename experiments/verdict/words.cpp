@@ -81,6 +81,9 @@ std::string differences_text(const VerdictDocument& d) {
 bool prediction_is_off(const WorkloadSection& workload) {
   constexpr double kOff = 0.3;
   if (!workload.saved_ms || !workload.predicted_saving_ms) return false;
+  if (const auto& range = workload.saved_ms_interval;
+      range && (*range)[0] <= *workload.predicted_saving_ms && *workload.predicted_saving_ms <= (*range)[1])
+    return false;
   return std::fabs(*workload.saved_ms - *workload.predicted_saving_ms) > kOff * std::fabs(*workload.predicted_saving_ms);
 }
 

@@ -26,7 +26,8 @@ std::string cap_text(const WorkloadSection& workload);
 // Where the workloads of an experiment have different verdicts: what each says; "" where they agree.
 std::string differences_text(const VerdictDocument& document);
 
-// The predicted and the measured saving are both there and differ by more than 30% of the prediction: the experiment must say why.
+// The predicted and the measured saving are both there, differ by more than 30% of the prediction, and the prediction is not inside the
+// interval of the measured one: the experiment must say why. A prediction inside it is not contradicted, however wide the interval is.
 bool prediction_is_off(const WorkloadSection& workload);
 
 }  // namespace experiments

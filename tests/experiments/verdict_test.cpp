@@ -228,6 +228,27 @@ TEST(verdict_words, what_a_few_pairs_cannot_exclude_is_not_written_with_18_digit
   EXPECT_EQ(effect_pct(4e16), "above 1000%");
 }
 
+TEST(verdict_words, a_prediction_inside_the_interval_of_the_saving_is_not_off) {
+  WorkloadSection w;
+  w.saved_ms = -0.010;
+  w.predicted_saving_ms = 0.010;
+  EXPECT_TRUE(prediction_is_off(w)) << "nothing says how far the measurement may be from the truth";
+  w.saved_ms_interval = Range{-0.065, 0.044};
+  EXPECT_FALSE(prediction_is_off(w));
+  for (const double inside : {-0.065, 0.044}) {
+    w.predicted_saving_ms = inside;
+    EXPECT_FALSE(prediction_is_off(w)) << inside;
+  }
+  for (const double outside : {-0.066, 0.045}) {
+    w.predicted_saving_ms = outside;
+    EXPECT_TRUE(prediction_is_off(w)) << outside;
+  }
+  w.saved_ms = 0.9;
+  w.saved_ms_interval = Range{0.88, 0.92};
+  w.predicted_saving_ms = 1;
+  EXPECT_FALSE(prediction_is_off(w)) << "by 10%, which is near enough";
+}
+
 TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {
   const VerdictDocument d = document({result(-2, 0.2)});
   save_verdict(folder_ / "a" / "verdict.json", d);
