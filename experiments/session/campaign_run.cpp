@@ -224,8 +224,12 @@ class Campaign {
       all[i]->document = documents[i];
       save(*all[i]);
     }
+    const auto of_the_device_of = [&](const VerdictDocument& d) {
+      return std::count_if(documents.begin(), documents.end(),
+                           [&](const VerdictDocument& other) { return other.environment.device == d.environment.device; });
+    };
     for (size_t i = 0; i < all.size() && !o_.json; ++i)
-      if (corrected[i]) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), summary_of(documents[i]));
+      if (corrected[i]) fmt::print("corrected for {} experiments:\n{}\n", of_the_device_of(documents[i]), summary_of(documents[i]));
   }
 
   int exit_code() const {

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "experiments/verdict/make_document.h"
 
@@ -83,10 +86,14 @@ void decide_again(VerdictDocument& document) {
   document.verdict = verdict_of(document);
 }
 
-std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, const Thresholds& t) {
+namespace {
+
+// `family`: those documents among `documents` that are of one device.
+void correct_family(std::vector<VerdictDocument>& documents, const std::vector<size_t>& family, const Thresholds& t,
+                    std::vector<bool>& changed) {
   std::vector<Decision> decisions;
   std::vector<std::pair<size_t, size_t>> where;
-  for (size_t i = 0; i < documents.size(); ++i)
+  for (const size_t i : family)
     for (size_t k = 0; k < documents[i].workloads.size(); ++k) {
       const WorkloadSection& w = documents[i].workloads[k];
       Decision d = decision_of(w.statistics);
@@ -99,7 +106,6 @@ std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, cons
     }
   const std::vector<Decision> before = decisions;
   correct_for_campaign(decisions, t);
-  std::vector<bool> changed(documents.size(), false);
   for (size_t n = 0; n < decisions.size(); ++n) {
     if (decisions[n].verdict == before[n].verdict) continue;
     WorkloadSection& w = documents[where[n].first].workloads[where[n].second];
@@ -108,6 +114,15 @@ std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, cons
     w.sentence = decisions[n].sentence;
     changed[where[n].first] = true;
   }
+}
+
+}  // namespace
+
+std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, const Thresholds& t) {
+  std::map<std::string, std::vector<size_t>> families;
+  for (size_t i = 0; i < documents.size(); ++i) families[documents[i].environment.device].push_back(i);
+  std::vector<bool> changed(documents.size(), false);
+  for (const auto& [device, family] : families) correct_family(documents, family, t, changed);
   for (size_t i = 0; i < documents.size(); ++i)
     if (changed[i]) documents[i].verdict = verdict_of(documents[i]);
   return changed;

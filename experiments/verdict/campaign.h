@@ -21,7 +21,8 @@ void conclude(WorkloadSection& workload, const Thresholds& thresholds);
 // campaign had made of it; what measured nothing stays as it is. Says of rounds of several commands whether they agree.
 void decide_again(VerdictDocument& document);
 
-// Holm over all claims of these documents (one campaign); changed ones get their new verdicts. True for each that changed.
+// Holm over all claims of those documents that are of one device (a campaign), so that what a laptop measures takes no claim about a GPU
+// back. Changed ones get their new verdicts. True for each that changed.
 std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, const Thresholds& thresholds);
 
 // Worse than before, in any workload: invalid; slower where it was not, or no longer faster where it was; or, against a frozen

@@ -198,6 +198,15 @@ TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
   EXPECT_EQ(both[0].workloads[0].reason, "not_after_holm");
   EXPECT_EQ(both[2].verdict, Verdict::faster);
 
+  // Claims about another device are another family: neither takes the other's back.
+  std::vector<VerdictDocument> two{document({weak}, "weak"), document({weak}, "weak-too"), document({result(-2, 0.2)}, "strong")};
+  two[1].environment.device = "CPU, 2 threads";
+  EXPECT_EQ(correct_campaign(two, {}), (std::vector<bool>{false, false, false}));
+  two.push_back(document({weak}, "weak-as-well"));
+  EXPECT_EQ(correct_campaign(two, {}), (std::vector<bool>{true, false, false, true}));
+  EXPECT_THAT(two[0].workloads[0].sentence, HasSubstr("3 tests of this campaign"));
+  EXPECT_EQ(two[1].verdict, Verdict::faster);
+
   // What is the same code claims nothing, whatever its statistics said: it does not count.
   WorkloadResult identical = result(-2, 0.2);
   identical.same_code = SameCode{true, "one program file"};
