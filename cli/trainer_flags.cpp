@@ -141,6 +141,7 @@ void check_variants([[maybe_unused]] std::string_view trainer, const std::map<st
       if (has(table, slot, name))
         throw InputError(fmt::format("--variant {}={}: the {} trainer has no such variant, --trainer {} does", slot, name, trainer, other));
   }
+  if (trainer == "reference") throw InputError("--variant: the CPU reference has no variants");
 #ifdef STEPSCOPE_WITH_CUDA
   try {
     if (trainer == "fp32") fp32::choose_variants(wanted);

@@ -39,16 +39,18 @@ class Reader {
       if (!seen.insert(key).second) fail(entry.first, fmt::format("{}: '{}' is given twice", what, key));
       if (!known.empty() && !known.count(key))
         fail(entry.first, fmt::format("{}: unknown key '{}'; expected {}", what, key, fmt::join(known, ", ")));
+      // Of nothing yaml-cpp makes the text "null", and its mark is that of whatever comes next.
+      if (entry.second.IsNull()) fail(entry.first, fmt::format("'{}' is empty", key));
     }
   }
 
   template <class T>
   T value(const YAML::Node& node, const std::string& key, const char* expected) const {
     try {
-      return node.as<T>();
+      if (!node.IsNull()) return node.as<T>();
     } catch (const YAML::Exception&) {
-      fail(node, fmt::format("{}: expected {}", key, expected));
     }
+    fail(node, fmt::format("{}: expected {}", key, expected));
   }
 
   std::string text(const YAML::Node& parent, const std::string& key) const {
@@ -72,11 +74,18 @@ class Reader {
         if (std::string(key) == "flags" && kNotSettings.count(name))
           fail(entry.first, fmt::format("{}.flags: '{}' belongs to the workloads or to the runner", what, name));
         into[name] = value<std::string>(entry.second, name, "a value");
+        if (std::string(key) == "flags" && name == "trainer") check_trainer(entry.second, into[name]);
       }
     };
     read("flags", s.flags);
     read("variant", s.variants);
     return s;
+  }
+
+  // One that an arm can run: `auto` would be another trainer on another machine.
+  void check_trainer(const YAML::Node& at, const std::string& trainer) const {
+    if (trainer != "mixed" && trainer != "fp32" && trainer != "reference")
+      fail(at, fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", trainer));
   }
 
   std::optional<double> saving(const YAML::Node& node) const {
@@ -167,7 +176,9 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   const Reader r(file);
   YAML::Node root;
   try {
-    root = YAML::Load(yaml);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+    if (documents.size() > 1) r.fail(documents[1], "a second YAML document begins behind `---`; expected one, since nothing would read it");
+    if (!documents.empty()) root = documents.front();
   } catch (const YAML::Exception& e) {
     throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, e.msg));
   }
@@ -181,11 +192,14 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   e.question = r.text(root, "question");
   e.hypothesis = r.text(root, "hypothesis");
   e.trainer = r.text(root, "trainer");
+  r.check_trainer(root["trainer"], e.trainer);
   if (root["baseline"]) e.baseline = r.text(root, "baseline");
   if (root["compound"]) e.compound = r.value<bool>(root["compound"], "compound", "true or false");
   e.change = r.settings(root["change"], "change", {"flags", "variant", "patch"});
   e.patch = patch_of(r, root["change"], e);
   e.common = r.settings(root["common"], "common");
+  if (e.common.flags.contains("trainer"))
+    r.fail(root["common"], "common.flags: 'trainer' belongs in a line of its own, `trainer: NAME`, or in change.flags");
   for (const auto& [key, value] : e.change.variants)
     if (const auto same = e.common.variants.find(key); same != e.common.variants.end() && same->second == value)
       r.fail(root["change"], fmt::format("change: {}={} is in `common` too: nothing would change", key, value));

@@ -23,7 +23,9 @@ class Parser {
  public:
   Parser(const std::string& yaml, std::string source) : source_(std::move(source)) {
     try {
-      root_ = YAML::Load(yaml);
+      const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+      if (documents.size() > 1) fail(documents[1], "a second YAML document begins behind `---`; expected one, since nothing would read it");
+      if (!documents.empty()) root_ = documents.front();
     } catch (const YAML::Exception& e) {
       throw stepscope::InputError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
     }

@@ -174,6 +174,38 @@ TEST(experiment_file, that_is_wrong_is_refused_with_file_line_and_key) {
   EXPECT_THAT(error_of(""), HasSubstr("expected key: value"));
 }
 
+// yaml-cpp makes the text "null" of each.
+TEST(experiment_file, with_a_key_and_nothing_behind_it_is_refused) {
+  EXPECT_EQ(error_of(replaced(kGood, "Is it faster?", "\"\"")), "x.yaml:1: 'question' is empty");
+  for (const std::string nothing : {"", "~", "null", "# a remark"}) {
+    EXPECT_EQ(error_of(replaced(kGood, "Is it faster?", nothing)), "x.yaml:1: 'question' is empty") << nothing;
+    EXPECT_EQ(error_of(replaced(kGood, "One pass less over memory.", nothing)), "x.yaml:2: 'hypothesis' is empty") << nothing;
+    EXPECT_EQ(error_of(replaced(kGood, "1 GB / 2.5 TB/s", nothing)), "x.yaml:8: 'arithmetic' is empty") << nothing;
+  }
+  EXPECT_EQ(error_of(replaced(kGood, "trainer: fp32", "trainer:")), "x.yaml:3: 'trainer' is empty");
+  EXPECT_EQ(error_of(replaced(kGood, "{zero_grad: memset}", "{zero_grad: }")), "x.yaml:5: 'zero_grad' is empty");
+  EXPECT_EQ(error_of(kGood + "common: {flags: {~: 3}}\n"), "x.yaml:12: common.flags: expected keys that are words");
+  EXPECT_EQ(error_of(kGood + "compound:\n"), "x.yaml:12: 'compound' is empty");
+  EXPECT_EQ(parse_experiment(replaced(kGood, "Is it faster?", "\"null\""), "x.yaml").question, "null") << "a text in quotes is one";
+}
+
+TEST(experiment_file, holds_one_document) {
+  EXPECT_EQ(error_of("---\n" + kGood + "...\n"), "");
+  EXPECT_EQ(error_of(kGood + "---\nminimum_effect_pct: 9\n"),
+            "x.yaml:13: a second YAML document begins behind `---`; expected one, since nothing would read it");
+  EXPECT_THAT(error_of(kGood + "---\n---\nminimum_effect_pct: 9\n"), HasSubstr("x.yaml:13: a second YAML document"));
+  EXPECT_THAT(error_of(kGood + "---\n[unclosed"), HasSubstr("x.yaml:13"));
+}
+
+TEST(experiment_file, names_a_trainer_that_an_arm_can_run) {
+  for (const char* none : {"foo", "auto"})
+    EXPECT_EQ(error_of(replaced(kGood, "trainer: fp32", std::string("trainer: ") + none)),
+              std::string("x.yaml:3: unknown trainer '") + none + "': expected mixed, fp32 or reference");
+  EXPECT_EQ(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags:\n    trainer: auto")),
+            "x.yaml:6: unknown trainer 'auto': expected mixed, fp32 or reference");
+  EXPECT_THAT(error_of(kGood + "common: {flags: {trainer: mixed}}\n"), HasSubstr("x.yaml:12: common.flags: 'trainer' belongs"));
+}
+
 TEST(experiment_files, are_files_and_an_unknown_name_is_told_which_there_are) {
   const auto folder = fresh_test_folder();
   const auto sentence = [&](const std::string& name) {

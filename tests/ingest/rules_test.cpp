@@ -102,6 +102,10 @@ TEST(Rules, ErrorsNameLineAndCause) {
   EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
   EXPECT_THAT(rules_error_of("a: [b\n"), HasSubstr("not YAML"));
   EXPECT_THAT(rules_error_of("- 1\n"), HasSubstr("expected a map"));
+  EXPECT_THAT(rules_error_of(""), HasSubstr("expected a map"));
+  const std::string whole = kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv}\n");
+  EXPECT_EQ(rules_error_of(whole), "");
+  EXPECT_THAT(rules_error_of(whole + "---\nrules: []\n"), HasSubstr("line 6: a second YAML document begins behind `---`"));
 }
 
 TEST(Rules, TheShippedOnesParse) {
