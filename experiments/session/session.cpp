@@ -294,6 +294,11 @@ std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& bef
   return before.code.a_sources_sha256 == a && before.code.b_sources_sha256 == b;
 }
 
+// Known before an arm says it. Arms of the CPU inherit what decides how many threads they have; whole programs do not say what they run on.
+std::string ExperimentSession::device_of(const Experiment& e) const {
+  return trainer_of(e, 'B') == "reference" ? gpt2::reference_device() : options_.gpu.present ? options_.gpu.name : "";
+}
+
 std::string ExperimentSession::differs_from(const VerdictDocument& before, const Experiment& e) {
   const auto same = has_sources_of(before, e);
   std::vector<int64_t> looks, looks_now;
@@ -306,8 +311,7 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
   else if (!*same)
     all.push_back(fmt::format("another step: sources {:.12} of {}, which differ from those here", before.code.b_sources_sha256,
                               before.code.git_revision));
-  // Arms of the CPU inherit what decides how many threads they have. Whole programs do not say what they run on.
-  const std::string device = trainer_of(e, 'B') == "reference" ? gpt2::reference_device() : options_.gpu.present ? options_.gpu.name : "";
+  const std::string device = device_of(e);
   if (!device.empty() && !before.environment.device.empty()) all.push_back(other("device", before.environment.device, device));
   all.push_back(other("plan", looks_text(looks, before.thresholds.minimum_effect_pct), looks_text(looks_now, e.minimum_effect_pct)));
   for (const WorkloadSection& w : before.workloads) {
@@ -575,13 +579,13 @@ void ExperimentSession::add_other_sources(RunFacts& f, const Experiment& e) cons
   }
 }
 
-RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger) const {
+RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger, const std::string& device) const {
   RunFacts f;
   f.at = stepscope::now_utc();
   f.git_revision = options_.git_revision;
-  f.device = device_;
+  f.device = device;
   f.driver = driver_;
-  f.ledger = summarize(ledger, device_);
+  f.ledger = summarize(ledger, device);
   f.thresholds = options_.plan.thresholds;
   f.command = options_.command;
   return f;
@@ -656,7 +660,8 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
     }
   }
   const auto document_of = [&](size_t i) {
-    RunFacts f = facts(ledger);
+    const std::string device = device_of(all[i]);
+    RunFacts f = facts(ledger, device.empty() ? device_ : device);
     f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
     f.a_sources_sha256 = sources[i].first;
     f.b_sources_sha256 = sources[i].second;
@@ -739,7 +744,7 @@ VerdictDocument ExperimentSession::run_commands(const TwoCommands& commands, con
       r.log.decision.reason = reason::kInterrupted;
       r.log.decision.sentence = "stopped before anything was measured";
       r.a.gate = r.b.gate = {false, "interrupted", false, {}};
-      return verdict_document("commands", std::nullopt, {r}, facts(ledger));
+      return verdict_document("commands", std::nullopt, {r}, facts(ledger, device_));
     }
     const bool passed = out.end == ChildOutput::End::ended && out.ending.exited && out.ending.code == 0;
     r.a.gate = r.b.gate = {
@@ -752,7 +757,7 @@ VerdictDocument ExperimentSession::run_commands(const TwoCommands& commands, con
              fmt::format("{}: nothing was timed{}", r.b.gate.sentence, out.last_words.empty() ? "" : "; " + out.last_words));
   }
   if (r.b.gate.passed) r.log = measure(plan, options_.gpu.present, "A against B");
-  return verdict_document("commands", std::nullopt, {r}, facts(ledger));
+  return verdict_document("commands", std::nullopt, {r}, facts(ledger, device_));
 }
 
 namespace {

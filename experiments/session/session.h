@@ -97,6 +97,8 @@ class ExperimentSession {
   // In what `document`, of an earlier command, is of another measurement than this one would be: "another device: …, now …"; "": in nothing.
   // A program that was built again, or another revision, is none, where both arms' sources of the step are known and the same.
   std::string differs_from(const VerdictDocument& document, const Experiment& experiment);
+  // What both arms of `experiment` run on; "": only they can say.
+  std::string device_of(const Experiment& experiment) const;
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
@@ -139,7 +141,7 @@ class ExperimentSession {
   std::optional<std::string> profile(const Profiled& what, const std::string& out);
   // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
   void compare_launches(WorkloadResult& result, const PairPlan& plan);
-  RunFacts facts(const std::vector<LedgerEntry>& ledger) const;
+  RunFacts facts(const std::vector<LedgerEntry>& ledger, const std::string& device) const;
   void add_other_sources(RunFacts& facts, const Experiment& experiment) const;
   const std::string& sha256_of(const std::string& program);
 

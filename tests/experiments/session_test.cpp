@@ -24,6 +24,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "gpt2/reference/reference_trainer.h"
 #include "tests/temporary_folder.h"
 
 namespace experiments {
@@ -750,6 +751,25 @@ TEST_F(Session, in_turns_takes_resident_pairs) {
   o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
   EXPECT_EQ(ExperimentSession(std::move(o)).run(experiment(), {}).verdict, Verdict::slower);
   EXPECT_EQ(count("arm"), 16);
+}
+
+// On a machine with a GPU too: its name is not that of the CPU.
+TEST_F(Session, names_its_device_also_when_stopped_before_anything_was_measured) {
+  program(gate_answer(true), arm());
+  const std::atomic<bool> stop{true};
+  SessionOptions o = options(&stop);
+  o.gpu.present = true;
+  o.gpu.name = "NVIDIA H200";
+  Experiment cpu = experiment();
+  EXPECT_EQ(ExperimentSession(o).run(cpu, {}).environment.device, "NVIDIA H200");
+  cpu.trainer = "reference";
+  for (const bool gpu : {true, false}) {
+    o.gpu.present = gpu;
+    const VerdictDocument d = ExperimentSession(o).run(cpu, {{"", gpt2::reference_device(), "", 0, Verdict::faster, 24, 0, 0, "", 0.3}});
+    EXPECT_EQ(d.workloads[0].reason, "interrupted");
+    EXPECT_EQ(d.environment.device, gpt2::reference_device()) << gpu;
+    EXPECT_EQ(d.ledger.trials, 1) << "those of its device";
+  }
 }
 
 TEST_F(Session, says_undecided_when_stopped_before_anything_was_measured) {
