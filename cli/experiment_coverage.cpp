@@ -7,8 +7,22 @@
 
 #include "base/errors.h"
 #include "cli/catch_interrupt.h"
+#include "cli/gpu.h"
+#include "experiments/gate/plant_spec.h"
+#include "experiments/session/gates.h"
 
 namespace cli {
+namespace {
+
+// Who names no trainer gets the CPU's where there is no GPU: what this machine lacks is no mistake of the flags.
+void refuse_gpu_work_without_gpu(const CoverageFlags& f, const std::vector<std::string>& arguments) {
+  if (f.trainer.trainer != "auto" || experiments::value_of(arguments, "--trainer") != "reference") return;
+  for (const std::string& plant : f.plants)
+    if (gate::plant_spec(plant))
+      throw stepscope::MachineError(fmt::format("'{}' is work on a GPU, and there is none: {}", plant, gpu_status().why_not));
+}
+
+}  // namespace
 
 void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_code) {
   refuse_val_data(f.trainer);
@@ -17,6 +31,7 @@ void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_cod
   std::tie(o.what, o.arguments) = trainer_to_compare(f.trainer);
   for (const std::string& plant : f.plants)
     if (std::ranges::count(f.plants, plant) > 1) throw stepscope::InputError(fmt::format("{}: given twice", plant));
+  refuse_gpu_work_without_gpu(f, o.arguments);
   o.plants = f.plants;
   o.truth_rounds = f.truth_rounds;
   o.truth_settle_s = o.truth_s = f.truth_s / 2;

@@ -769,8 +769,7 @@ Arguments plant_flags(const std::string& plant, bool cpu, const Arguments& other
   const std::string percent = on_host ? plant.substr(kHost.size()) : "";
   if (!gate::plant_spec(on_host ? "idle:" + percent : plant))
     throw InputError(fmt::format("'{}': expected tensor:PCT, dram:PCT, idle:PCT or host:PCT, PCT 0 to 100", plant));
-  if (cpu && !on_host)
-    throw MachineError(fmt::format("'{}' is work on a GPU, and the reference trainer has none: expected host:PCT", plant));
+  if (cpu && !on_host) throw InputError(fmt::format("'{}' is work on a GPU, and the reference trainer has none: expected host:PCT", plant));
   if (!on_host) return {"--plant-gpu", plant};
   Arguments flags = others;
   flags.insert(flags.end(), {"--plant-pct", percent});

@@ -492,9 +492,12 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   wrong("coverage host:101 --trainer reference --model tiny", "'host:101'");
   wrong("coverage --trainer reference --model tiny", "plant");
   wrong("coverage host:1 --truth-rounds 1", "--truth-rounds");
-  const Outcome no_gpu = run("coverage host:1 dram:1 --trainer reference --model tiny");
+  wrong("coverage host:1 dram:1 --trainer reference --model tiny", "'dram:1' is work on a GPU");
+  const Outcome no_gpu = run("coverage host:1 dram:1");  // nobody chose the CPU
   EXPECT_EQ(no_gpu.exit_code, 3) << no_gpu.err;
-  EXPECT_THAT(no_gpu.err, HasSubstr("'dram:1' is work on a GPU"));
+  EXPECT_THAT(no_gpu.err, HasSubstr("'dram:1' is work on a GPU, and there is none: "));
+  wrong("coverage disk:1", "'disk:1': expected tensor:PCT");
+  wrong("run cpu-sixteen-micro-batches --plant-gpu dram:1", "--plant-gpu dram:1: is work on a GPU");
   wrong("coverage host:1 --quick", "--quick");
   wrong("resample --turns 2 " + (root_ / "aa.json").string(), "--turns");
   wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
