@@ -223,7 +223,9 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto since = std::make_shared<SinceFlags>();
   Command* since_command =
       c->add_subcommand("since", "Decide whether what you changed since a revision made the step faster, and is still right");
-  since_command->add_option("revision", since->revision, "a commit, tag or branch of this tree's history, which arm A is built from")
+  since_command
+      ->add_option("revision", since->revision,
+                   "a commit, tag or branch, which arm A is built from; a notice tells where HEAD does not contain it")
       ->required();
   add_trainer_flags(*since_command, since->trainer);
   add_verdict_flags(*since_command, *since, "write verdict.json and its page to this folder (default: print the verdict only)");

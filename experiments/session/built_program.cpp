@@ -93,6 +93,17 @@ void apply(const BuildOptions& o, const fs::path& tree, const fs::path& patch) {
     throw InputError(fmt::format("{} does not apply to {}: {}", patch.string(), o.root.string(), first_line(out.text)));
 }
 
+// Arm A then lacks what this tree has, and has what this tree lacks: a difference that nobody made here. Other branches may be compared, so
+// this is said and not refused. "": the revision is of this tree's history, or git cannot say.
+std::string why_not_since(const BuildOptions& o, const std::string& revision, const std::string& commit) {
+  const ChildOutput ancestor = run_tool(o, {"git", "-C", o.root.string(), "merge-base", "--is-ancestor", commit, "HEAD"});
+  if (!ancestor.ending.exited || ancestor.ending.code != 1) return "";
+  const ChildOutput base = run_tool(o, {"git", "-C", o.root.string(), "merge-base", commit, "HEAD"});
+  const std::string what = fmt::format("{} is not in the history of HEAD, so the verdict is of its own changes too", revision);
+  if (!succeeded(base)) return what + "; the two have no commit in common";
+  return fmt::format("{}; the changes of this tree alone are those since {}", what, first_line(base.text).substr(0, 12));
+}
+
 std::string take_revision(const BuildOptions& o, const fs::path& tree, const std::string& revision) {
   const ChildOutput name =
       run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"});
@@ -213,6 +224,8 @@ BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
   out.program = folder / "build/bin" / o.program.filename();
   if (sources.patch.empty()) {
     out.commit = take_revision(o, fresh, sources.revision);
+    out.notice = why_not_since(o, sources.revision, out.commit);
+    if (!out.notice.empty()) fmt::print(stderr, "stepscope: {}\n", out.notice);
   } else {
     copy_tree(o, fresh);
     apply(o, fresh, sources.patch);

@@ -1,4 +1,4 @@
-// The program of an arm that is built from other sources than this one: the tree with a patch, or a revision of its history.
+// The program of an arm that is built from other sources than this one: the tree with a patch, or another revision.
 //
 // Both arms must differ by their sources alone, so the other program is built with the flags of this one (its CMakeCache.txt).
 #pragma once
@@ -14,6 +14,7 @@ namespace experiments {
 struct BuiltProgram {
   std::filesystem::path root, program;  // its source tree; `stepscope`, or `stepscope-host` where that is the program here
   std::string commit;                   // full name; "" of a patch
+  std::string notice = {};              // what a reader of the verdict has to know of the revision, which was said on stderr
 };
 
 struct BuildOptions {

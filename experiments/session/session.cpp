@@ -132,7 +132,7 @@ Gates& ExperimentSession::gates_of(const BuiltProgram& p) {
 
 BuiltProgram ExperimentSession::program_of(const Experiment& e, char arm) const {
   const Sources sources = sources_of(e, arm);
-  return sources.here() ? BuiltProgram{options_.root, options_.program, {}} : built_.at(key_of(sources)).program;
+  return sources.here() ? BuiltProgram{options_.root, options_.program, {}, {}} : built_.at(key_of(sources)).program;
 }
 
 // Builds the arms of other sources. Throws SameStep where they compile the same one as this tree.

@@ -112,6 +112,26 @@ TEST_F(BuiltPrograms, of_a_revision_have_its_sources_also_where_they_are_older_t
   EXPECT_EQ(built.commit.size(), 40u);
 }
 
+// "since main" compared what others had merged into main too, and called a tree slower for it.
+TEST_F(BuiltPrograms, of_a_revision_that_head_does_not_contain_say_where_the_two_part) {
+  run({"git", "tag", "base"});
+  run({"git", "checkout", "-q", "-b", "others"});
+  write("other.cpp", "const char* other() { return \"others\"; }\n");
+  commit();
+  run({"git", "checkout", "-q", "base"});
+  write("main.cpp", "#include <cstdio>\nconst char* other();\nint main() { std::printf(\"mine %s %s\\n\", other(), WORD); }\n");
+  commit();
+  const BuiltProgram built = build_program(options_, {{}, "others"});
+  EXPECT_EQ(says(built), "first others mine\n");
+  const std::string base = run_to_end({"git", "-C", folder_.string(), "rev-parse", "base"}, 60, nullptr, false).text.substr(0, 12);
+  EXPECT_EQ(
+      built.notice,
+      "others is not in the history of HEAD, so the verdict is of its own changes too; the changes of this tree alone are those since " +
+          base);
+  EXPECT_EQ(build_program(options_, {{}, "base"}).notice, "");
+  EXPECT_EQ(build_program(options_, {{}, "HEAD"}).notice, "");
+}
+
 TEST_F(BuiltPrograms, are_refused_with_the_reason) {
   EXPECT_THAT(error_of({patch("something else", "x"), {}}), AllOf(HasSubstr("faster.patch does not apply to"), HasSubstr("other.cpp")));
   EXPECT_THAT(error_of({patch(kOther, "const char* other() { return 1 +; }"), {}}),

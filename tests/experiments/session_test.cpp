@@ -415,7 +415,7 @@ class PatchedSession : public Session {
       builds_.push_back(fmt::format("{} + {}{}", build.root == folder_ ? "tree" : build.root.string(), sources.patch.filename().string(),
                                     sources.revision));
       build.check(other_);
-      return BuiltProgram{other_, other_ / "program", sources.revision.empty() ? "" : "c0ffee"};
+      return BuiltProgram{other_, other_ / "program", sources.revision.empty() ? "" : "c0ffee", {}};
     };
     return to_json(ExperimentSession(std::move(o)).run(e, {}));
   }
