@@ -227,9 +227,10 @@ View kernel_view(const ProfileDocument& d, Output output, size_t top) {
     add_cells(row, fields, *k);
     view.rows.push_back(std::move(row));
   }
-  // A record that was cut keeps the longest kernels only; a reader who adds the rows up would miss time.
-  if (d.totals.time_ns && d.totals.idle_ns && !measured_alone(d)) {
-    double rest = *d.totals.time_ns - *d.totals.idle_ns;
+  // A record that was cut keeps the longest kernels only; a reader who adds the rows up would miss time. What medians of several steps do not
+  // add up to is no kernel's: the line below the passes says it.
+  if (d.totals.time_ns && d.totals.passes_ns && d.totals.unattributed_ns && !measured_alone(d)) {
+    double rest = *d.totals.passes_ns + *d.totals.unattributed_ns;
     for (const KernelRow& k : d.kernels) rest -= k.time_ns;
     if (rest > 0.001 * *d.totals.time_ns)
       view.notes.push_back(fmt::format("Kernels that this record does not hold: {} ms.", milliseconds(rest)));

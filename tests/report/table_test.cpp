@@ -352,6 +352,13 @@ TEST(Table, ACutRecordSaysWhatItDoesNotHold) {
   EXPECT_EQ(table_text(d, {}).find("need a GPU whose ceilings"), std::string::npos);
 }
 
+// A whole document was said to lack kernels of 0.256 ms: what medians of five steps fall short of a step by.
+TEST(Table, WhatMediansDoNotAddUpToIsNoKernel) {
+  ProfileDocument d = gpt2_profile();
+  *d.totals.time_ns *= 1.004;
+  for (const Output output : {Output::terminal, Output::markdown, Output::page}) EXPECT_TRUE(kernel_view(d, output, 100).notes.empty());
+}
+
 // The kernels of a report without passes are the rows: unattributed time is theirs, and has no row beside them.
 TEST(Table, KernelsThatStandForPassesHoldWhatIsUnattributed) {
   ProfileDocument d = gpt2_profile();
