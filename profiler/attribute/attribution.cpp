@@ -282,7 +282,9 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
                 std::any_of(recording.missing.begin(), recording.missing.end(), is_sequence));
   std::vector<PassCounters> whole_passes;
   merge(a, *traced, recording, whole_passes);
-  for (AttributedLaunch& l : a.launches) l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, input.roofline);
+  RooflineInput roofline = input.roofline;
+  roofline.tensor_measured = a.tensor_metric || a.tensor_instructions_metric;
+  for (AttributedLaunch& l : a.launches) l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, roofline);
   make_groups(a);
   check_kernels(a);
   add_work(a, input);

@@ -31,7 +31,7 @@ std::optional<double> dram_ns(const LaunchRecord& launch, const KernelCounters& 
 }
 
 std::optional<double> tensor_ns(const KernelCounters& c, const RooflineInput& in) {
-  if (!c.tensor_active_pct) return std::nullopt;
+  if (!c.tensor_active_pct) return c.tensor_instructions == 0 ? std::optional(0.0) : std::nullopt;
   if (*c.tensor_active_pct < kTensorNoise_pct) return 0.0;
   if (c.tensor_is != KernelCounters::TensorIs::all_cycles) return std::nullopt;  // no work follows from it
   const auto per_cycle = tensor_flops_per_cycle(in.chip, in.precision);
@@ -80,9 +80,11 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
   if (launch.activity == Activity::kernel) {
     r.tensor_ns = tensor_ns(c, in);
     r.fma_ns = fma_ns(c, in);
+    r.tensor_unknown = !r.tensor_ns && (in.tensor_measured || c.tensor_active_pct || c.tensor_instructions);
   }
   if (!r.dram_ns) return r;
-  r.floor_ns = std::max({*r.dram_ns, r.tensor_ns.value_or(0), r.fma_ns.value_or(0)});
+  // Without any tensor metric in the whole recording the floor is that of traffic and FMA work, and `missing` names the metric.
+  if (!r.tensor_unknown) r.floor_ns = std::max({*r.dram_ns, r.tensor_ns.value_or(0), r.fma_ns.value_or(0)});
   if (!(duration_ns > 0)) return r;
 
   const double memory = *r.dram_ns / duration_ns, tensor = r.tensor_ns.value_or(0) / duration_ns;

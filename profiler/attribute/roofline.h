@@ -37,6 +37,7 @@ struct RooflineInput {
   std::string chip;  // "GH100"
   std::optional<int64_t> sm_count;
   std::string precision = "bf16";  // of the run's tensor-core products; foreign programs: bf16, see docs/metrics.md
+  bool tensor_measured = false;    // the recording has tensor use of its kernels: one without it is unknown, not free of it
 };
 
 enum class Bound { memory, tensor, latency, neither };
@@ -48,7 +49,9 @@ inline constexpr double kTensorNoise_pct = 2.0;        // below it the pipe ran 
 
 struct KernelRoofline {
   std::optional<double> dram_ns, tensor_ns, fma_ns;  // time that its traffic or work needs at the ceiling
-  std::optional<double> floor_ns;                    // the largest of them; absent when dram_ns is
+  // It used the tensor cores, or may have, and how much work that was does not follow from what was counted.
+  bool tensor_unknown = false;
+  std::optional<double> floor_ns;  // the largest of the times; absent when dram_ns is, or tensor_unknown
   std::optional<Bound> bound;
 };
 

@@ -376,6 +376,27 @@ void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
   for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns, !measured_alone(r)));
 }
 
+// Of the kernels whose tensor work is known; how much has no floor stands beside them, so that a part does not look like the whole.
+void fill_kernel_floors(TotalsSection& t, const Attribution& a) {
+  Launches known;
+  int64_t unknown = 0;
+  double unknown_ns = 0;
+  for (const AttributedLaunch& l : a.launches) {
+    if (!l.roofline.tensor_unknown) {
+      known.push_back(&l);
+      continue;
+    }
+    ++unknown;
+    unknown_ns += l.time_ns;
+  }
+  const MeasuredKernels sums = sum_launches(known);
+  t.kernel_floor_ns = sums.floor_ns;
+  t.kernel_headroom_ns = sums.headroom_ns;
+  if (unknown == 0 || !sums.floor_ns) return;
+  t.launches_without_floor = unknown;
+  t.without_floor_ns = unknown_ns;
+}
+
 void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   TotalsSection& t = d.totals;
   t.time_ns = a.time_ns;
@@ -388,8 +409,7 @@ void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   t.copies = a.all.copies;
   for (const NumberRow& n : number_rows())
     if (n.beside & kTotals) t.*n.member = a.all.*n.member;
-  t.kernel_floor_ns = a.all.floor_ns;
-  t.kernel_headroom_ns = a.all.headroom_ns;
+  fill_kernel_floors(t, a);
   t.floor_ns = sum_passes(d.passes, &Floored::floor_ns);
   t.headroom_ns = sum_passes(d.passes, &Floored::headroom_ns);
 }

@@ -299,8 +299,13 @@ const std::vector<Field<TotalsSection>>& fields_of() {
                   {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it", &T::floor_ns},
                   {"headroom_ns", "ns", "formula", "sum of the passes' headroom; idle time and ops without a work model are not in it",
                    &T::headroom_ns},
-                  {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors", &T::kernel_floor_ns},
-                  {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom", &T::kernel_headroom_ns},
+                  {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors, without those of unknown tensor work",
+                   &T::kernel_floor_ns},
+                  {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom, without those of unknown tensor work",
+                   &T::kernel_headroom_ns},
+                  {"launches_without_floor", "", "formula",
+                   "launches of kernels whose tensor work does not follow from what was counted; absent: none", &T::launches_without_floor},
+                  {"without_floor_ns", "ns", "formula", "their time", &T::without_floor_ns},
               });
     return l;
   }();

@@ -89,6 +89,8 @@ struct TotalsSection : Numbers {  // of the numbers only those that number_rows(
   Number time_ns, passes_ns, idle_ns, unattributed_ns, conservation_error_pct;
   Count launches, copies;
   Number floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
+  Count launches_without_floor;
+  Number without_floor_ns;
 };
 
 struct GapRow {

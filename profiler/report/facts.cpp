@@ -65,7 +65,10 @@ std::vector<Fact> device_facts(const ProfileDocument& d) {
   if (t.headroom_ns)
     facts.push_back({"", milliseconds(t.headroom_ns) + " ms", "above the floor of the ops' mathematics"});
   else if (t.kernel_headroom_ns)
-    facts.push_back({"", milliseconds(t.kernel_headroom_ns) + " ms", "above the floors of the kernels themselves"});
+    facts.push_back(
+        {"", milliseconds(t.kernel_headroom_ns) + " ms",
+         std::string("above the floors of the kernels themselves") +
+             (t.without_floor_ns ? fmt::format(", without {} ms of kernels that have none", milliseconds(t.without_floor_ns)) : "")});
   return facts;
 }
 

@@ -107,6 +107,12 @@ std::vector<PassRow> kernels_as_passes(const ProfileDocument& d) {
   return rows;
 }
 
+std::string without_floor_words(const TotalsSection& t) {
+  const int64_t n = t.launches_without_floor.value_or(0);
+  return fmt::format("{} of {} ms {} no floor, as {} tensor work is unknown", n == 1 ? "1 launch" : fmt::format("{} launches", n),
+                     milliseconds(t.without_floor_ns), n == 1 ? "has" : "have", n == 1 ? "its" : "their");
+}
+
 // What passes do not have, and the sum. `all_attributed`: the rows above hold what is unattributed too.
 void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& d, bool all_attributed) {
   const TotalsSection& t = d.totals;
@@ -140,7 +146,9 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
   p.share_pct = share(d, p.time_ns).value_or(0);
   if (headroom) p.headroom_ns = p.kernel_headroom_ns = *headroom + t.idle_ns.value_or(0);
   add("sum", p, ViewRow::Kind::sum, false);
-  if (of_kernels && headroom) view.notes.push_back("Headroom here is above the time that each kernel's own traffic and work need.");
+  if (of_kernels && headroom)
+    view.notes.push_back("Headroom here is above the time that each kernel's own traffic and work need" +
+                         (t.launches_without_floor ? "; " + without_floor_words(t) : "") + ".");
   if (!measured_alone(d))
     view.notes.push_back(fmt::format("Rows sum to {} of {} ms ({:+.2f}%).", milliseconds(p.time_ns), milliseconds(t.time_ns),
                                      t.conservation_error_pct.value_or(0)));
@@ -235,6 +243,7 @@ View kernel_view(const ProfileDocument& d, Output output, size_t top) {
     if (rest > 0.001 * *d.totals.time_ns)
       view.notes.push_back(fmt::format("Kernels that this record does not hold: {} ms.", milliseconds(rest)));
   }
+  if (d.totals.launches_without_floor && d.passes.empty()) view.notes.push_back(without_floor_words(d.totals) + ".");
   return view;
 }
 

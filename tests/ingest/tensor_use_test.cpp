@@ -15,6 +15,7 @@
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
 #include "profiler/ingest/to_recording.h"
+#include "profiler/report/facts.h"
 #include "profiler/report/html.h"
 #include "profiler/report/markdown.h"
 #include "profiler/report/table.h"
@@ -127,6 +128,43 @@ TEST(TensorUse, HmmaCyclesAreShownUnderTheirName) {
   EXPECT_EQ(missing(d, "tensor_use_other_metric")->severity, "notice");
   EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail, AllOf(HasSubstr(kHmmaActive), HasSubstr("fp16, bf16 and tf32 only")));
   EXPECT_THAT(missing(d, "metrics_not_in_report")->detail, Not(HasSubstr(kElapsed)));
+}
+
+// A product had the floor of its bytes alone, and the headline was several times what anybody could win.
+TEST(TensorUse, AKernelOfUnknownTensorWorkHasNoFloorAndIsInNoTotal) {
+  Ceilings ceilings;
+  ceilings.copy_bytes_per_s = 4.28e12;
+  ceilings.matmul_flops_per_s["bf16"] = 7e14;
+  const auto with_ceilings = [&](const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, ceilings, {}); };
+  const ProfileDocument d = with_ceilings(as_llmc_collects()), whole = with_ceilings(ncu_report("mixed_nvtx.ncu-rep"));
+  double headroom_ns = 0, without_ns = 0;
+  int64_t without = 0;
+  for (const LaunchRow& l : d.launches) {
+    EXPECT_EQ(l.floor_ns.has_value(), *l.tensor_active_pct < 2) << l.name;
+    EXPECT_EQ(l.headroom_ns.has_value(), l.floor_ns.has_value());
+    headroom_ns += l.headroom_ns.value_or(0);
+    if (l.floor_ns) continue;
+    ++without;
+    without_ns += *l.time_ns;
+  }
+  ASSERT_GT(without, 0);
+  EXPECT_EQ(d.totals.launches_without_floor, without);
+  EXPECT_NEAR(*d.totals.without_floor_ns, without_ns, 1e-6);
+  EXPECT_NEAR(*d.totals.kernel_headroom_ns, headroom_ns, 1e-6);
+  EXPECT_LT(*d.totals.kernel_headroom_ns, *whole.totals.kernel_headroom_ns);
+  const std::string words =
+      fmt::format("{} launches of {:.3f} ms have no floor, as their tensor work is unknown.", without, without_ns * 1e-6);
+  EXPECT_THAT(table_text(d, {TableBy::op, 50, 400, false}), HasSubstr("work need; " + words));
+  ProfileDocument no_passes = d;
+  no_passes.passes.clear();
+  EXPECT_THAT(table_text(no_passes, {TableBy::kernel, 50, 400, false}), HasSubstr("\n" + words));
+  EXPECT_EQ(device_facts(d).back().after,
+            fmt::format("above the floors of the kernels themselves, without {:.3f} ms of kernels that have none", without_ns * 1e-6));
+  ForeignReport one_lacks = ncu_report("mixed_nvtx.ncu-rep");
+  std::erase_if(one_lacks.results[0].values, [&](const auto& v) { return one_lacks.metrics[v.first].starts_with("sm__pipe_tensor"); });
+  EXPECT_FALSE(with_ceilings(one_lacks).launches[0].floor_ns) << "others have tensor use: it may have worked as much";
+  EXPECT_FALSE(whole.totals.launches_without_floor);
+  for (const LaunchRow& l : whole.launches) EXPECT_TRUE(l.floor_ns) << l.name;
 }
 
 TEST(TensorUse, ThePlainMetricIsPreferredToAnyOther) {

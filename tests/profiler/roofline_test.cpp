@@ -107,7 +107,31 @@ TEST(Roofline, AChipOutsideTheTableHasNoTensorTimeRatherThanAnother) {
   const auto r = kernel_roofline(kernel(), 100'000, counters(1e6, 1e6, 50, 100'000), in);
   EXPECT_FALSE(r.tensor_ns);
   EXPECT_FALSE(r.bound) << "neither would be a guess";
-  EXPECT_TRUE(r.floor_ns);
+  EXPECT_FALSE(r.floor_ns) << "that of its traffic alone is too low";
+  EXPECT_TRUE(kernel_roofline(kernel(), 100'000, counters(1e6, 1e6, 1, 100'000), in).floor_ns) << "no tensor work";
+}
+
+// A product had the floor of its bytes: 0.021 ms of headroom in 0.026 ms.
+TEST(Roofline, UnknownTensorWorkLeavesNoFloor) {
+  RooflineInput in = rules();
+  KernelCounters c = counters(1e6, 1e6, 50, 100'000);
+  c.tensor_is = KernelCounters::TensorIs::active_cycles;
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, c, in).floor_ns);
+  EXPECT_TRUE(kernel_roofline(kernel(), 1e5, c, in).tensor_unknown);
+  c.tensor_active_pct.reset();
+  c.tensor_instructions = 4096;
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, c, in).floor_ns) << "a count of instructions";
+  c.tensor_instructions = 0;
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, c, in).tensor_ns, 0);
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, c, in).floor_ns, 2'000);
+  c.tensor_instructions.reset();
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, c, in).floor_ns, 2'000) << "a recording that has no tensor use at all says so";
+  in.tensor_measured = true;
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, c, in).floor_ns) << "others have it, this one may use the tensor cores";
+  LaunchRecord memset;
+  memset.activity = Activity::memset;
+  memset.bytes = 80'000'000;
+  EXPECT_TRUE(kernel_roofline(memset, 1e5, {}, in).floor_ns);
 }
 
 TEST(Roofline, MemsetsAndDeviceCopiesHaveAFloorFromTheirSize) {
