@@ -251,7 +251,7 @@ const std::vector<Field<StateRow>>& fields_of() {
       {"run", "", "recording", "timed: the timed steps of this profile; sustained: a run of its own (profile --sustained)", &S::run,
        shown("run", Format::word, 4)},
       {"steps", "", "timer", "steps in a row", &S::steps, shown("steps", Format::count, 5)},
-      {"step_time_ns", "ns", "timer", "time_ns / steps", &S::step_time_ns, shown("ms a step", Format::milliseconds)},
+      {"step_time_ns", "ns", "timer", "time_ns / steps", &S::step_time_ns, shown("mean ms", Format::milliseconds)},
       {"time_ns", "ns", "timer", "all of them together", &S::time_ns, shown("s", Format::seconds, 6)},
       {"begin_ns", "ns", "timer", "begin of the first of them, from the begin of the first step of the process", &S::begin_ns,
        shown("after s", Format::seconds, 7)},

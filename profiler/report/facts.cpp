@@ -41,15 +41,16 @@ std::vector<Fact> headline(const ProfileDocument& d) {
     std::string after;
     if (t.interval_low) after = fmt::format("[{}, {}]", milliseconds(t.interval_low), milliseconds(t.interval_high));
     if (d.timing.state) after += (after.empty() ? "" : " ") + *d.timing.state;
-    facts.push_back({"step", milliseconds(t.median) + " ms", after});
+    facts.push_back({"median step", milliseconds(t.median) + " ms", after});
   } else if (d.totals.time_ns && d.collection.producer == "ncu") {
     facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms",
                      is_missing(d, "launches_multiplied") ? "measured alone, some counted several times" : "each measured alone"});
   }
+  // The table of states has a mean step and the tokens/s of that.
   if (d.world.tokens_per_s)
-    facts.push_back({"", thousands(*d.world.tokens_per_s), fmt::format("tokens/s on {} ranks", d.world.size.value_or(0))});
+    facts.push_back({"", thousands(*d.world.tokens_per_s), fmt::format("tokens/s on {} ranks at the median", d.world.size.value_or(0))});
   else if (d.timing.tokens_per_s)
-    facts.push_back({"", thousands(*d.timing.tokens_per_s), "tokens/s"});
+    facts.push_back({"", thousands(*d.timing.tokens_per_s), "tokens/s at the median"});
   if (d.timing.of_matmul_ceiling_pct)
     facts.push_back({"", percent(d.timing.of_matmul_ceiling_pct) + "%",
                      fmt::format("of the measured {} matmul ceiling", d.timing.matmul_ceiling.value_or(""))});
