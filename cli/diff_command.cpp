@@ -41,6 +41,14 @@ profiler::DiffBy diff_by(const std::string& word) {
   return choose(kWords, word, "--by");
 }
 
+profiler::Judged judged_step(const profiler::ProfileDiff& diff) {
+  try {
+    return diff.judged();
+  } catch (const InputError& e) {
+    throw InputError(fmt::format("--fail-if-slower: {}", e.what()));
+  }
+}
+
 void run(const DiffFlags& f, int& exit_code) {
   profiler::DiffText text;
   text.by = diff_by(f.by);
@@ -68,19 +76,18 @@ void run(const DiffFlags& f, int& exit_code) {
     fmt::print("{}", profiler::diff_table(diff, text));
   }
   if (f.fail_if_slower < 0) return;
-  if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
   if (diff.unlike()) throw InputError("--fail-if-slower: the two runs cannot be compared (see 'not the same')");
   if (const profiler::Doubt* severe = diff.severe())
     throw InputError(fmt::format("--fail-if-slower: {} holds a severe {}, expected documents that are whole", severe->of, severe->name));
   const bool a_steps = a.timing.step_time_ns.median.has_value(), b_steps = b.timing.step_time_ns.median.has_value();
   if (a_steps != b_steps)
     throw InputError(fmt::format("--fail-if-slower: only {} has timed steps, so no step can be compared", a_steps ? "A" : "B"));
-  const double slower_pct = (diff.step->ratio() - 1) * 100;
+  const profiler::Judged judged = judged_step(diff);
+  const double slower_pct = (judged.ratio - 1) * 100;
   constexpr double kRounding_pct = 1e-9;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower + kRounding_pct)) {
-    fmt::print(stderr, "stepscope: B's {} is {:.2f}% slower than A's; allowed is {}%\n", diff.step->quantity(), slower_pct,
-               f.fail_if_slower);
+    fmt::print(stderr, "stepscope: B's {} is {:.2f}% slower than A's; allowed is {}%\n", judged.quantity, slower_pct, f.fail_if_slower);
     exit_code = 1;
   }
 }
@@ -94,7 +101,9 @@ void add_diff_command(Command& app, int& exit_code) {
   c->add_option("b", f->b, "another one")->required();
   c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
   c->add_option("--top", f->top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
-  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is slower by more than this many percent")->check(real(0, 1e6));
+  c->add_option("--fail-if-slower", f->fail_if_slower,
+                "exit 1 if B's step is slower by more than this many percent; cool steps are judged with cool ones, warm with warm")
+      ->check(real(0, 1e6));
   c->add_flag("--json", f->json, "print the diff as JSON (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "write the diff to FILE.md (for a pull request) or FILE.json as well (repeatable)");
   c->footer(

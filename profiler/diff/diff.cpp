@@ -28,9 +28,12 @@ std::string shown(const Number& n) { return n ? fmt::format("{}", *n) : "-"; }
 std::string shown(const Flag& f) { return f ? (*f ? "yes" : "no") : "-"; }
 std::string shown(const std::vector<std::string>& list) { return list.empty() ? "-" : fmt::format("{}", fmt::join(list, " ")); }
 
-// A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads.
-Text device(const ProfileDocument& d) {
-  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device : d.environment.gpu;
+// A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads. A document without these words, such as that of
+// recordings joined without their run.json, is compared by what both know.
+Text device(const ProfileDocument& d, const ProfileDocument& other) {
+  const auto of_cpu = [](const ProfileDocument& one) { return one.collection.producer == "cpu"; };
+  const bool words = of_cpu(d) && d.run.device && !(of_cpu(other) && !other.run.device);
+  return words || !d.environment.gpu ? d.run.device : d.environment.gpu;
 }
 
 // Documents of before the field was there held one metric only.
@@ -92,7 +95,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
     if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
   };
-  add("device", shown(device(a)), shown(device(b)), true);
+  add("device", shown(device(a, b)), shown(device(b, a)), true);
   // Two GPUs of one name differ by some percent. Of several ranks it is the one whose passes the document shows.
   add("GPU", shown(a.environment.uuid), shown(b.environment.uuid), false);
   const auto add_words = [&](const std::string& prefix, const std::map<std::string, std::string>& x,
@@ -154,8 +157,19 @@ constexpr std::pair<std::string_view, std::string_view> kTold[] = {
     {"traced_steps_vary", "the rows are those of one traced step, because traced steps differ; the step above is of others."},
 };
 
+// "9aed3b9-dirty": enough of a revision to name it.
+std::string short_revision(const std::string& revision) {
+  const size_t suffix = revision.find('-');
+  return revision.substr(0, std::min<size_t>(suffix, 7)) + (suffix == std::string::npos ? "" : revision.substr(suffix));
+}
+
 std::vector<Doubt> doubts_of(const ProfileDocument& a, const ProfileDocument& b) {
   std::vector<Doubt> out;
+  // One revision with changes that were not committed is the name of any number of builds.
+  const Text& code = a.run.git_revision;
+  if (a.run.trainer && b.run.trainer && code && code == b.run.git_revision && code->ends_with("-dirty"))
+    out.push_back({"A and B", "uncommitted_changes",
+                   fmt::format("code {0} -> {0}: uncommitted changes, which may differ.", short_revision(*code)), false});
   const auto add = [&](const char* of, const MissingRow& m, std::string text, bool severe) {
     for (Doubt& d : out)
       if (d.name == m.name && d.text == text && d.of != of) {
@@ -290,6 +304,17 @@ std::optional<bool> StepChange::differs() const {
 
 const Doubt* ProfileDiff::severe() const { return doubts.empty() || !doubts.front().severe ? nullptr : &doubts.front(); }
 
+Judged ProfileDiff::judged() const {
+  if (!step) throw stepscope::InputError("the documents have no time in common");
+  if (!a_state || !b_state || a_state == b_state) return {step->quantity(), step->ratio()};
+  if (states.empty())
+    throw stepscope::InputError(fmt::format(
+        "A's timed steps ran on a {} device and B's on a {} one, and there is no state of which both have steps: take both with "
+        "`profile --sustained`, which adds warm steps",
+        *a_state, *b_state));
+  return {states.front().quantity(), states.front().ratio()};
+}
+
 bool ProfileDiff::unlike() const {
   return std::any_of(runs.begin(), runs.end(), [](const RunDifference& r) { return r.unlike; });
 }
@@ -306,6 +331,7 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     if (holds_none(b)) throw stepscope::InputError("the second document holds no time of a step");
     throw stepscope::InputError("the documents hold no time of the same kind: expected timed steps or device time in both");
   }
+  if (d.step && d.step->basis == "timed steps") d.a_state = a.timing.state, d.b_state = b.timing.state;
   d.states = state_changes(a, b);
   d.ranks = rank_change(a, b);
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });

@@ -29,14 +29,16 @@ struct StepChange {
   double a_ns = 0, b_ns = 0;
   std::optional<double> low, high;  // of b/a, from the intervals of both medians
   double ratio() const { return b_ns / a_ns; }
-  std::string quantity() const { return basis == "timed steps" ? "step" : basis; }
+  std::string quantity() const { return basis == "timed steps" ? "median step" : basis; }
   // Whether the interval excludes 1; absent without one.
   std::optional<bool> differs() const;
 };
 
 // Steps of one state of the device (cool, warm) in both documents: the pair to compare, since a cool step and a warm one differ by percents.
+// Their time is a mean, because energy and clock are those of all of them; the headline's is a median.
 struct StateChange {
   StateRow a, b;
+  std::string quantity() const { return "mean of " + a.state + " steps"; }
   double ratio() const { return b.step_time_ns / a.step_time_ns; }
 };
 
@@ -55,17 +57,24 @@ struct KernelChange {
   double delta_ns() const { return b.time_ns - a.time_ns; }
 };
 
-// What a document says of itself (`missing`) that bears on the difference: everything severe, and what makes its rows others than those
-// of an ordinary step.
+// What a document says of itself that bears on the difference: everything severe in its `missing`, what makes its rows others than those of
+// an ordinary step, and code that no commit holds.
 struct Doubt {
   std::string of;  // "A", "B", "A and B"
   std::string name, text;
   bool severe = false;
 };
 
+// What a gate compares: a quantity of both documents, B's over A's.
+struct Judged {
+  std::string quantity;
+  double ratio = 1;
+};
+
 struct ProfileDiff {
   std::vector<RunDifference> runs;
   std::optional<StepChange> step;
+  Text a_state, b_state;                         // of the device during the steps that `step` compares; absent: unknown, or no such steps
   std::vector<StateChange> states;               // warm first
   std::optional<RankChange> ranks;               // where one of them is of several ranks
   std::vector<GroupChange> passes, ops, layers;  // sorted by |delta|
@@ -77,6 +86,9 @@ struct ProfileDiff {
   std::vector<Doubt> doubts;            // severe first
   bool unlike() const;
   const Doubt* severe() const;  // the first; nullptr: none
+  // The step; of two documents whose timed steps ran in different states of the device, the steps of a state that both have. Throws
+  // stepscope::InputError where they have none, or no time in common.
+  Judged judged() const;
 };
 
 // Throws stepscope::InputError when one of them holds no time at all.

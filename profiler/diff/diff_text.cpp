@@ -180,9 +180,9 @@ std::string step_words(const StepChange& s) {
   if (s.low) text += fmt::format("  [{:+.2f}, {:+.2f}]", (*s.low - 1) * 100, (*s.high - 1) * 100);
   return text;
 }
-// "warm 9.045 -> 9.001 ms  -0.49%; 6.28 -> 6.25 J a step; SM 1805 -> 1811 MHz"
+// "mean of warm steps 9.045 -> 9.001 ms  -0.49%; 6.28 -> 6.25 J a step; 1805 -> 1811 SM MHz"
 std::string state_words(const StateChange& s) {
-  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}%", s.a.state, milliseconds(s.a.step_time_ns), milliseconds(s.b.step_time_ns),
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}%", s.quantity(), milliseconds(s.a.step_time_ns), milliseconds(s.b.step_time_ns),
                                  (s.ratio() - 1) * 100);
   for (const Field<StateRow>& f : fields_of<StateRow>()) {
     const auto* member = std::get_if<Number StateRow::*>(&f.member);
@@ -208,7 +208,7 @@ std::string caution(const ProfileDiff& d) {
 
 // Every number that both rows have, by its name in the document.
 ordered_json to_json(const StateChange& s) {
-  ordered_json j{{"state", s.a.state}, {"ratio", s.ratio()}};
+  ordered_json j{{"state", s.a.state}, {"statistic", "mean"}, {"ratio", s.ratio()}};
   for (const Field<StateRow>& f : fields_of<StateRow>()) {
     const std::string name(f.name);
     if (f.member.index() == 0) continue;  // words
@@ -267,6 +267,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   for (const RunDifference& r : d.runs) runs.push_back({{"what", r.what}, {"a", r.a}, {"b", r.b}, {"unlike", r.unlike}});
   if (d.step) {
     j["step"] = {{"basis", d.step->basis}, {"a_ns", d.step->a_ns}, {"b_ns", d.step->b_ns}, {"ratio", d.step->ratio()}};
+    if (d.step->basis == "timed steps") j["step"]["statistic"] = "median";
     if (d.step->low) j["step"]["ratio_low"] = *d.step->low, j["step"]["ratio_high"] = *d.step->high;
   }
   for (const StateChange& s : d.states) j["states"].push_back(to_json(s));

@@ -275,7 +275,14 @@ TEST_F(IngestCli, diff_judges_steps_by_steps_only) {
   EXPECT_EQ(stepscope("diff " + steps + " " + slower + " --fail-if-slower 1").exit_code, 0);  // and not "1.00% slower; allowed is 1%"
   const Outcome judged = stepscope("diff " + steps + " " + slower + " --fail-if-slower 0.9");
   EXPECT_EQ(judged.exit_code, 1);
-  EXPECT_THAT(judged.err, HasSubstr("B's step is 1.00% slower than A's; allowed is 0.9%"));
+  EXPECT_THAT(judged.err, HasSubstr("B's median step is 1.00% slower than A's; allowed is 0.9%"));
+  d["timing"]["state"] = "warm";
+  d["timing"]["states"] = nlohmann::json::array();
+  std::ofstream(slower) << d;
+  const Outcome states = stepscope("diff " + steps + " " + slower + " --fail-if-slower 50");
+  EXPECT_EQ(states.exit_code, 2) << "a cool step and a warm one";
+  EXPECT_THAT(states.err, AllOf(HasSubstr("--fail-if-slower: A's timed steps ran on a cool device and B's on a warm one"),
+                                HasSubstr("`profile --sustained`")));
   timing = {{"samples", nlohmann::json::array()}};
   std::ofstream(slower) << d;
   auto lost = nlohmann::json::parse(slurp(steps));

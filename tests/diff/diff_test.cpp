@@ -158,6 +158,41 @@ TEST(Diff, TheStepIsThatOfTimedStepsWhereBothHaveThem) {
   EXPECT_FALSE(diff_profiles(a, b).step->differs());
 }
 
+StateRow steps_of(const char* state, double step_time_ns) {
+  StateRow s;
+  s.state = state, s.run = "timed";
+  s.steps = 10, s.step_time_ns = step_time_ns, s.time_ns = 10 * step_time_ns;
+  return s;
+}
+
+// A warm baseline let a cool step through that was 4% slower than its own cool one.
+TEST(Diff, WhatIsJudgedIsOfOneState) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  a.timing.step_time_ns.median = 2e6, a.timing.state = "warm";
+  a.timing.states = {steps_of("cool", 1.9e6), steps_of("warm", 2e6)};
+  b.timing.step_time_ns.median = 1.98e6, b.timing.state = "cool";
+  b.timing.states = {steps_of("cool", 1.976e6)};
+  EXPECT_NEAR(diff_profiles(a, b).judged().ratio, 1.04, 1e-9);
+  EXPECT_EQ(diff_profiles(a, b).judged().quantity, "mean of cool steps");
+  b.timing.states.push_back(steps_of("warm", 2.1e6));
+  EXPECT_NEAR(diff_profiles(a, b).judged().ratio, 1.05, 1e-9) << "training runs warm";
+  b.timing.state = "warm";
+  EXPECT_NEAR(diff_profiles(a, b).judged().ratio, 0.99, 1e-9) << "the medians are of one state";
+  EXPECT_EQ(diff_profiles(a, b).judged().quantity, "median step");
+  b.timing.state.reset();
+  EXPECT_EQ(diff_profiles(a, b).judged().quantity, "median step") << "nobody knows better";
+  b.timing.state = "cool";
+  a.timing.states = {steps_of("warm", 2e6)}, b.timing.states = {steps_of("cool", 1.98e6)};
+  try {
+    diff_profiles(a, b).judged();
+    ADD_FAILURE();
+  } catch (const stepscope::InputError& e) {
+    EXPECT_STREQ(e.what(),
+                 "A's timed steps ran on a warm device and B's on a cool one, and there is no state of which both have steps: take both "
+                 "with `profile --sustained`, which adds warm steps");
+  }
+}
+
 TEST(Diff, AStepDiffersWhenItsWholeIntervalLiesOnOneSideOfOne) {
   const auto differs = [](std::optional<double> low, std::optional<double> high) {
     return StepChange{"timed steps", 2e6, 2e6, low, high}.differs();
@@ -223,6 +258,20 @@ TEST(Diff, AnotherNumberOfThreadsIsAnotherDevice) {
   EXPECT_TRUE(diff_profiles(a, b).unlike());
 }
 
+// A profile of a CPU and the join of its own recordings, whose run.json is not there, were "not the same: device CPU, 1 thread -> CPU".
+TEST(Diff, ACpuWhoseThreadsADocumentDoesNotKnowIsTheSameDevice) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0);
+  a.collection.producer = "cpu";
+  a.environment.gpu = "CPU";
+  ProfileDocument b = a;
+  a.run.device = "CPU, 1 thread";
+  EXPECT_FALSE(diff_profiles(a, b).unlike());
+  EXPECT_FALSE(diff_profiles(b, a).unlike());
+  b.collection.producer = "cupti";
+  b.environment.gpu = "NVIDIA H200";
+  EXPECT_TRUE(diff_profiles(a, b).unlike());
+}
+
 TEST(Diff, AnotherClockIsADifferenceFromOnePercentOn) {
   ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
   const auto clocks = [&](double x, double y) {
@@ -280,8 +329,8 @@ TEST(Diff, WarmIsComparedWithWarmAndCoolWithCool) {
   const ProfileDiff d = diff_profiles(a, b);
   ASSERT_EQ(d.states.size(), 2u);
   EXPECT_NEAR(d.states[0].ratio(), 1.01, 1e-12) << "the longest warm runs";
-  const std::string warm = "warm 9.000 -> 9.090 ms  +1.00%; 6.30 -> 6.20 J a step";
-  EXPECT_THAT(diff_table(d, {"a", "b"}), testing::AllOf(HasSubstr(warm), HasSubstr("cool 8.800 -> 8.700 ms  -1.14%")));
+  const std::string warm = "mean of warm steps 9.000 -> 9.090 ms  +1.00%; 6.30 -> 6.20 J a step";
+  EXPECT_THAT(diff_table(d, {"a", "b"}), testing::AllOf(HasSubstr(warm), HasSubstr("mean of cool steps 8.800 -> 8.700 ms  -1.14%")));
   EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr(warm));
   EXPECT_EQ(diff_json(d, {"a", "b"})["states"][0]["b"]["joules_per_step"], 6.2);
   b.timing.states.resize(1);
@@ -438,6 +487,24 @@ TEST(Diff, WhatAReportDoesNotKnowIsNotCompared) {
                 b.environment.throttle_reasons = {"power_cap"};
               }),
               ElementsAre("throttled:  -> power_cap"));
+}
+
+// Two builds of one revision, each with other changes that nobody had committed, were compared as the same code.
+TEST(Diff, UncommittedChangesOfOneRevisionAreSaidButNotRefused) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  a.run.trainer = "mixed";
+  a.run.git_revision = "9aed3b99d4c788f07064fbe2805cd64502b3368b-dirty";
+  const ProfileDiff d = diff_profiles(a, a);
+  const std::string words = "code 9aed3b9-dirty -> 9aed3b9-dirty: uncommitted changes, which may differ.";
+  EXPECT_THAT(diff_table(d, {"a", "b", DiffBy::kernel, 12, 200}), HasSubstr("A and B: uncommitted_changes: " + words));
+  EXPECT_THAT(diff_markdown(d, {}), HasSubstr("- A and B: uncommitted\\_changes: code 9aed3b9-dirty"));
+  EXPECT_EQ(diff_json(d, {})["doubts"][0]["text"], words);
+  EXPECT_EQ(d.severe(), nullptr);
+  EXPECT_FALSE(d.unlike());
+  ProfileDocument b = a;
+  b.run.git_revision = "9aed3b99d4c788f07064fbe2805cd64502b3368b";
+  EXPECT_TRUE(diff_profiles(b, b).doubts.empty());
+  EXPECT_TRUE(diff_profiles(a, b).doubts.empty()) << "the revisions differ, and 'not the same' says so";
 }
 
 // Older documents of reports and of other programs name the stepscope that made the document, and not the code that was measured.
