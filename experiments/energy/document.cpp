@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/errors.h"
-#include "base/json_read.h"
+#include "base/json_place.h"
 #include "experiments/energy/document_checks.h"
 
 namespace energy {
@@ -27,12 +28,21 @@ struct Reader {
   static constexpr bool kReads = true;
   const Json& json;
   const std::string& file;
+  std::string place;  // "", "step.", "ops[3].added."
+  std::set<std::string> known = {};
   template <class T>
-  void operator()(const char* key, T& value) const;
-  const Json& at(const char* key) const {
-    if (!json.is_object() || !json.contains(key)) throw stepscope::InputError(fmt::format("{}: the field '{}' is missing", file, key));
-    return json.at(key);
+  void operator()(const char* key, T& value);
+  stepscope::JsonPlace at(const char* key) const { return {file, place + key, true}; }  // signs are looked at together, below
+  void check_object() const {
+    if (!json.is_object()) throw stepscope::InputError(fmt::format("{}: {}expected an object", file, place_words()));
   }
+  void check_nothing_else() const {
+    for (const auto& [key, value] : json.items())
+      if (!known.contains(key)) throw stepscope::InputError(fmt::format("{}: {}unknown field '{}'", file, place_words(), key));
+  }
+
+ private:
+  std::string place_words() const { return place.empty() ? "" : place.substr(0, place.size() - 1) + ": "; }
 };
 
 // Walks all numbers: finite, and not below zero but where that is an answer.
@@ -235,35 +245,35 @@ void Signs::operator()(const char* key, const T& value) {
 }
 
 template <class T>
-T read(const Json& json, const char* key, const std::string& file) {
-  T value{};
+void read(const Json& json, const stepscope::JsonPlace& here, T& value) {
   if constexpr (kPlain<T>) {
-    try {
-      json.get_to(value);
-    } catch (const Json::exception&) {
-      throw stepscope::InputError(
-          fmt::format("{}: the field '{}' is {}, which is of another type than expected", file, key, stepscope::shown_json(json)));
-    }
+    here.get(json, value);
   } else if constexpr (std::is_same_v<T, Bound>) {
-    const auto text = read<std::string>(json, key, file);
+    std::string text;
+    here.get(json, text);
     const auto* found = std::find_if(std::begin(kBounds), std::end(kBounds), [&](Bound b) { return name(b) == text; });
-    if (found == std::end(kBounds)) throw stepscope::InputError(fmt::format("{}: unknown bound '{}'", file, text));
+    if (found == std::end(kBounds)) here.fail(fmt::format("unknown bound '{}'", text));
     value = *found;
   } else if constexpr (IsVector<T>) {
-    if (!json.is_array()) throw stepscope::InputError(fmt::format("{}: the field '{}' is no list", file, key));
-    for (const Json& each : json) value.push_back(read<typename Inner<T>::Element>(each, key, file));
+    here.type(json.is_array(), "a list");
+    for (size_t i = 0; i < json.size(); ++i)
+      read(json[i], stepscope::JsonPlace{here.source, fmt::format("{}[{}]", here.place, i), true}, value.emplace_back());
   } else {
-    const Reader inner{json, file};
+    Reader inner{json, here.source, here.place + "."};
+    inner.check_object();
     fields(inner, value);
+    inner.check_nothing_else();
   }
-  return value;
 }
 template <class T>
-void Reader::operator()(const char* key, T& value) const {
+void Reader::operator()(const char* key, T& value) {
+  known.insert(key);
+  const auto found = json.find(key);
   if constexpr (IsOptional<T>) {
-    if (json.is_object() && json.contains(key)) value = read<typename Inner<T>::Optional>(json.at(key), key, file);
+    if (found != json.end()) read(*found, at(key), value.emplace());
   } else {
-    value = read<T>(at(key), key, file);
+    if (found == json.end()) at(key).fail("is missing");
+    read(*found, at(key), value);
   }
 }
 
@@ -287,12 +297,14 @@ nlohmann::ordered_json to_json(const Document& document) {
 }
 
 Document from_json(const nlohmann::ordered_json& json, const std::string& file) {
-  const Reader r{json, file};
+  Reader r{json, file, ""};
+  r.check_object();
   std::string schema;
   r("schema", schema);
   if (schema != kSchema) throw stepscope::InputError(fmt::format("{}: schema '{}', expected '{}'", file, schema, kSchema));
   Document document;
   fields(r, document);
+  r.check_nothing_else();
   check_more_than_zero(document, file);
   Signs signs{file, ""};
   fields(signs, document);

@@ -93,6 +93,10 @@ struct Checks {
   void not_below_noise(const OpEnergy& op, const std::string& place) const {
     const Slope& s = op.slope;
     const double noise = std::max(kErrors * s.joules_error, kNoiseShare * d.step.joules / op.copies), of_clock = kClockShare / op.copies;
+    // Windows that differ by more than a whole step with all its copies measured nothing.
+    if (!(s.joules_error * op.copies <= d.step.joules))
+      fail(place + ".joules_error",
+           fmt::format("found {}, expected at most {}: step.joules / copies", s.joules_error, d.step.joules / op.copies));
     at_least(s.joules, -noise, place + ".joules", "its noise below 0");
     const double exponent = d.method.full_clock ? 0 : std::abs(d.step.clock_exponent.value_or(0));
     if (exponent > 0)

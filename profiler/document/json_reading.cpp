@@ -1,5 +1,6 @@
 // The half of json.h that reads, a source of its own because each half takes long to compile.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,78 +11,25 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/json_place.h"
 #include "base/json_read.h"
 #include "base/read_file.h"
+#include "profiler/attribute/roofline.h"
 #include "profiler/document/checks.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
 #include "profiler/document/missing_rows.h"
 #include "profiler/records/missing.h"
+#include "profiler/records/names.h"
 #include "profiler/records/record_json.h"
+#include "profiler/records/records.h"
 
 namespace profiler {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct ObjectReading {
-  const std::string& source;
-  std::string place;
-  bool below_zero = false;
-
-  [[noreturn]] void fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}: {}", source, place, what)); }
-  void type(bool ok, const char* expected) const {
-    if (!ok) fail(fmt::format("expected {}", expected));
-  }
-  void sign(bool good, const Json& j) const {
-    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", stepscope::shown_json(j)));
-  }
-  void get(const Json& j, std::string& v) const {
-    type(j.is_string(), "a string");
-    v = j.get<std::string>();
-  }
-  void get(const Json& j, int64_t& v) const {
-    // Beyond 2^63 the conversion would wrap.
-    type(j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= INT64_MAX), "an integer below 2^63");
-    v = j.get<int64_t>();
-    sign(v >= 0, j);
-  }
-  // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
-  void get(const Json& j, uint64_t& v) const {
-    type(j.is_number_integer(), "an integer below 2^64");
-    v = j.get<uint64_t>();
-  }
-  void get(const Json& j, bool& v) const {
-    type(j.is_boolean(), "true or false");
-    v = j.get<bool>();
-  }
-  void get(const Json& j, double& v) const {
-    type(j.is_number(), "a number");
-    v = j.get<double>();
-    sign(v >= 0, j);
-  }
-  template <class T>
-  void get(const Json& j, std::optional<T>& v) const {
-    get(j, v.emplace());
-  }
-  void get(const Json& j, std::vector<double>& v) const {
-    type(j.is_array(), "a list of numbers");
-    for (const Json& e : j) get(e, v.emplace_back());
-  }
-  void get(const Json& j, std::vector<std::string>& v) const {
-    type(j.is_array(), "a list of strings");
-    for (const Json& e : j) get(e, v.emplace_back());
-  }
-  void get(const Json& j, std::array<int64_t, 3>& v) const {
-    type(j.is_array() && j.size() == 3, "three integers");
-    for (size_t i = 0; i < 3; ++i) get(j[i], v[i]);
-  }
-  template <class T>
-  void get(const Json& j, std::map<std::string, T>& v) const {
-    type(j.is_object(), "an object");
-    for (const auto& [key, e] : j.items()) get(e, v[key]);
-  }
-};
+using ObjectReading = stepscope::JsonPlace;
 
 template <class T>
 inline constexpr bool kOptional = false;
@@ -176,14 +124,41 @@ void check_step_times(const StepTime& t, const std::string& source) {
             fmt::format("{}: timing.step_time_ns.{}: found {}, expected {} to {}: the samples lie there", source, f.name, *v, *low, *high));
 }
 
-void check_severities(const std::vector<MissingRow>& rows, const std::string& source) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    bool known = false;
-    for (const Severity s : {Severity::info, Severity::notice, Severity::severe}) known = known || rows[i].severity == name(s);
-    if (!known)
-      throw stepscope::InputError(
-          fmt::format("{}: missing[{}].severity: found '{}', expected info, notice or severe", source, i, rows[i].severity));
-  }
+// A word of a closed list: tables, the page's roofline and `diff` go by it.
+using Words = std::vector<std::string_view>;
+void check_word(const std::string& found, const Words& words, const std::string& source, const std::string& place) {
+  if (std::find(words.begin(), words.end(), found) != words.end()) return;
+  const std::vector<std::string_view> first(words.begin(), words.end() - 1);
+  throw stepscope::InputError(
+      fmt::format("{}: {}: found '{}', expected {} or {}", source, place, found, fmt::join(first, ", "), words.back()));
+}
+void check_word(const Text& found, const Words& words, const std::string& source, const std::string& place) {
+  if (found) check_word(*found, words, source, place);
+}
+template <class Row, class Word>
+void check_words(const std::vector<Row>& rows, Word Row::*member, const Words& words, const std::string& source, const char* list,
+                 const char* field) {
+  for (size_t i = 0; i < rows.size(); ++i) check_word(rows[i].*member, words, source, fmt::format("{}[{}].{}", list, i, field));
+}
+
+void check_vocabularies(const ProfileDocument& d, const std::string& source) {
+  const Words bounds{name(Bound::memory), name(Bound::tensor), name(Bound::latency), name(Bound::neither)};
+  const Words activities{name(Activity::kernel), name(Activity::copy), name(Activity::memset), name(Activity::cpu_op)};
+  const Words states{"cool", "warm"};
+  check_words<PassRow, Text>(d.passes, &PassRow::bound, bounds, source, "passes", "bound");
+  check_words<OpRow, Text>(d.ops, &OpRow::bound, bounds, source, "ops", "bound");
+  check_words(d.ops, &OpRow::energy_bound, {"memory", "tensor", "power", "latency", "neither"}, source, "ops", "energy_bound");
+  check_words<LayerRow, Text>(d.layers, &LayerRow::bound, bounds, source, "layers", "bound");
+  check_words<KernelRow, Text>(d.kernels, &KernelRow::bound, bounds, source, "kernels", "bound");
+  check_words(d.kernels, &KernelRow::activity, activities, source, "kernels", "activity");
+  check_words(d.launches, &LaunchRow::bound, bounds, source, "launches", "bound");
+  check_words(d.launches, &LaunchRow::activity, activities, source, "launches", "activity");
+  check_words(d.lanes, &LaneRow::activity, activities, source, "lanes", "activity");
+  check_word(d.timing.state, states, source, "timing.state");
+  check_words(d.timing.states, &StateRow::state, states, source, "timing.states", "state");
+  check_words(d.timing.states, &StateRow::run, {"timed", "sustained"}, source, "timing.states", "run");
+  check_words(d.missing, &MissingRow::severity, {name(Severity::info), name(Severity::notice), name(Severity::severe)}, source, "missing",
+              "severity");
 }
 
 }  // namespace
@@ -243,12 +218,12 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   check_shares(d.ops, step_ns, source, "ops");
   check_shares(d.layers, step_ns, source, "layers");
   check_shares(d.kernels, step_ns, source, "kernels");
-  check_severities(d.missing, source);
   check_sums(d, source);
   if (!j.contains("ranks")) {
     for (const char* key : {"world", "rank_passes", "collectives", "collective_ranks", "lanes"})
       if (j.contains(key))
         throw stepscope::InputError(fmt::format("{}: ranks: is missing, expected one row of each rank: {} is there", source, key));
+    check_vocabularies(d, source);
     return d;
   }
   read_object(section("world"), d.world, source, "world");
@@ -257,6 +232,7 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(section("collectives"), d.collectives, source, "collectives");
   read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
   read_list(section("lanes"), d.lanes, source, "lanes");
+  check_vocabularies(d, source);
   check_ranks(d, source);
   return d;
 }

@@ -375,7 +375,6 @@ TEST(Terminal, GetsNoControlCharactersOfADocumentOrALog) {
       "\x1b]0;title\x07\x1b[2J\xC2\x9B"
       "31m";
   for (const char* field : {"trainer", "device", "model_name", "matmul"}) d["run"][field] = evil;
-  d["timing"]["state"] = evil;
   for (json& k : d["kernels"]) k["name"] = evil + k["name"].get<std::string>();
   json missing = d["missing"][0];
   for (const char* field : {"name", "detail", "advice"}) missing[field] = evil;
@@ -383,10 +382,13 @@ TEST(Terminal, GetsNoControlCharactersOfADocumentOrALog) {
   std::ofstream(at("a.json")) << d.dump();
   std::ofstream(at("a.jsonl")) << json{{"event", "run"}, {"schema", "stepscope.log/1"}, {"settings", {{"trainer", evil}}}}.dump() << "\n"
                                << json{{"event", "note"}, {"step", 0}, {"text", evil + "\nnext"}}.dump() << "\n";
+  json word = d;
+  word["timing"]["state"] = evil;
+  std::ofstream(at("word-b.json")) << word.dump();
   d["run"][evil] = 1;
   std::ofstream(at("b.json")) << d.dump();
   for (const std::string& arguments : {"report " + at("a.json"), "report --by op " + at("a.json"), "diff " + kDocument + " " + at("a.json"),
-                                       "report " + at("a.jsonl"), "report " + at("b.json")}) {
+                                       "report " + at("a.jsonl"), "report " + at("b.json"), "report " + at("word-b.json")}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, arguments.ends_with("b.json") ? 2 : 0) << o.err;
     EXPECT_THAT(o.out + o.err, HasSubstr("?]0;title??[2J?31m")) << arguments;

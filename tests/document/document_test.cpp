@@ -176,6 +176,23 @@ TEST(Profile, ReadersRefuseNumbersThatCannotBe) {
   EXPECT_EQ(error_with("/kernels/0/launches", uint64_t{1} << 63), "p.json: kernels[0].launches: expected an integer below 2^63");
   EXPECT_EQ(error_with("/kernels/0/time_ns", nullptr), "p.json: kernels[0].time_ns: expected a number");
   EXPECT_EQ(error_with("/missing/0/severity", "sever"), "p.json: missing[0].severity: found 'sever', expected info, notice or severe");
+  EXPECT_EQ(error_with("/kernels/0/bound", "magic"),
+            "p.json: kernels[0].bound: found 'magic', expected memory, tensor, latency or neither");
+  EXPECT_EQ(error_with("/kernels/0/activity", "magic"),
+            "p.json: kernels[0].activity: found 'magic', expected kernel, copy, memset or cpu_op");
+  EXPECT_EQ(error_with("/launches/0/activity", "magic"),
+            "p.json: launches[0].activity: found 'magic', expected kernel, copy, memset or cpu_op");
+  for (const char* list : {"passes", "ops", "layers", "launches"})
+    EXPECT_EQ(error_with(fmt::format("/{}/0/bound", list).c_str(), "power"),
+              fmt::format("p.json: {}[0].bound: found 'power', expected memory, tensor, latency or neither", list));
+  ProfileDocument joules = gpt2_profile();
+  joules.ops[0].energy_bound = "power";
+  EXPECT_EQ(error_of(to_json(joules)), "");
+  joules.ops[0].energy_bound = "magic";
+  EXPECT_EQ(error_of(to_json(joules)), "p.json: ops[0].energy_bound: found 'magic', expected memory, tensor, power, latency or neither");
+  EXPECT_EQ(error_with("/timing/state", "lukewarm"), "p.json: timing.state: found 'lukewarm', expected cool or warm");
+  EXPECT_EQ(error_with("/timing/states/0/state", "lukewarm"), "p.json: timing.states[0].state: found 'lukewarm', expected cool or warm");
+  EXPECT_EQ(error_with("/timing/states/0/run", "some"), "p.json: timing.states[0].run: found 'some', expected timed or sustained");
   EXPECT_EQ(error_with("/timing/step_time_ns/median", 0),
             "p.json: timing.step_time_ns.median: found 0, expected 5000000 to 5070000: the samples lie there");
   EXPECT_EQ(error_with("/timing/step_time_ns/p95", 6e6),

@@ -102,14 +102,14 @@ TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
   EXPECT_THAT(refused(json), HasSubstr("x.json: schema 'stepscope.profile/3', expected 'stepscope.energy/1'"));
   json = energy::to_json(document());
   json["step"].erase("joules");
-  EXPECT_THAT(refused(json), HasSubstr("x.json: the field 'joules' is missing"));
+  EXPECT_THAT(refused(json), HasSubstr("x.json: step.joules: is missing"));
   json = energy::to_json(document());
   json["step"]["joules"] = "six";
-  EXPECT_THAT(refused(json), HasSubstr("'joules' is \"six\""));
+  EXPECT_THAT(refused(json), HasSubstr("x.json: step.joules: expected a number"));
   json = energy::to_json(document());
   json["ops"][0]["bound"] = "wind";
-  EXPECT_THAT(refused(json), HasSubstr("unknown bound 'wind'"));
-  EXPECT_THAT(refused(nlohmann::ordered_json::array()), HasSubstr("'schema' is missing"));
+  EXPECT_THAT(refused(json), HasSubstr("x.json: ops[0].bound: unknown bound 'wind'"));
+  EXPECT_THAT(refused(nlohmann::ordered_json::array()), HasSubstr("x.json: expected an object"));
 }
 
 // A document with a negative error was taken, went into the user's profile, and made that a file that no command reads.
@@ -145,6 +145,34 @@ TEST(EnergyDocument, NumbersThatNoMeasurementHasAreRefused) {
   EXPECT_EQ(with("/ops/1/op", "qkv"), "");
   EXPECT_EQ(with("/ops/1", energy::to_json(measured())["ops"][0]),
             "x.json: ops[1]: the same op as ops[0], forward/qkv, expected each once");
+}
+
+// 64.9 became 64, 4294967295 became -1, the whole op, and 1e30 was "found -9223372036854775808".
+TEST(EnergyDocument, ValuesOfAnotherTypeAndFieldsThatNobodyKnowsAreRefused) {
+  const auto with = [](const char* place, const nlohmann::ordered_json& value) {
+    auto json = energy::to_json(measured());
+    json[nlohmann::ordered_json::json_pointer(place)] = value;
+    return refused(json);
+  };
+  EXPECT_EQ(with("/run/batch_size", 64.9), "x.json: run.batch_size: expected an integer below 2^63");
+  EXPECT_EQ(with("/run/batch_size", 1e30), "x.json: run.batch_size: expected an integer below 2^63");
+  EXPECT_EQ(with("/run/batch_size", true), "x.json: run.batch_size: expected an integer below 2^63");
+  EXPECT_EQ(with("/ops/0/launches", 2.7), "x.json: ops[0].launches: expected an integer below 2^63");
+  EXPECT_EQ(with("/ops/3/launch", 4294967295), "x.json: ops[3].launch: expected an integer below 2^31");
+  EXPECT_EQ(with("/ops/1/added/windows", 1.5), "x.json: ops[1].added.windows: expected an integer below 2^63");
+  EXPECT_EQ(with("/ops/1/resolved", 1), "x.json: ops[1].resolved: expected true or false");
+  EXPECT_EQ(with("/step/joules", true), "x.json: step.joules: expected a number");
+  EXPECT_EQ(with("/run/variants/gelu_backward", 3), "x.json: run.variants: expected a string");
+  EXPECT_EQ(with("/ops", 3), "x.json: ops: expected a list");
+  EXPECT_EQ(with("/ops/2", 3), "x.json: ops[2]: expected an object");
+  EXPECT_EQ(with("/more", 3), "x.json: unknown field 'more'");
+  EXPECT_EQ(with("/ops/2/added/more", 3), "x.json: ops[2].added: unknown field 'more'");
+  Document d = measured();
+  d.ops[0].slope.joules_error = 1e300;
+  d.closure.placed_error = d.closure_at_step_clock.placed_error = 1e300;
+  EXPECT_EQ(refused(energy::to_json(d)),
+            "x.json: ops[0].added.joules_error: found 1e+300, expected at most 0.8857142857142858: "
+            "step.joules / copies");
 }
 
 TEST(EnergyDocument, SumsThatAreNotThoseOfTheRowsAreRefused) {
