@@ -90,7 +90,11 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
   if (!f.out.empty()) stepscope::write_output(f.out, json);
-  if (profile) stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
+  if (profile) {
+    stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
+    if (const std::string code = energy::other_code(document.run, *profile); !code.empty())
+      fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, code);
+  }
   fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }
 
@@ -103,7 +107,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   energy::MeasureOptions& m = f->measure;
   c->add_option("--out,-o", f->out, "write the energy document (JSON) to this file");
   c->add_option("--from", f->from, "measure nothing: read this energy document (without flags of a measurement)");
-  c->add_option("--profile", f->profile, "add the joules to this profile document; it must describe the same run");
+  c->add_option("--profile", f->profile, "add the joules to this profile document; it must be of the same device, driver and settings");
   c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
   c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
   c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "profiler/document/json.h"
+#include "profiler/document/missing_rows.h"
 
 namespace energy {
 namespace {
@@ -21,14 +22,18 @@ std::string in_words(const T& value) {
 }
 
 // "batch size 4 here, 64 in the profile" for each that differs. What the profile does not say cannot differ.
-std::vector<std::string> differences(const RunSettings& here, const profiler::RunSection& there) {
+std::vector<std::string> differences(const RunSettings& here, const profiler::ProfileDocument& profile) {
+  const profiler::RunSection& there = profile.run;
   std::vector<std::string> found;
   const auto compare = [&](const char* what, const auto& mine, const auto& other) {
     if (!other || mine == *other) return;
     found.push_back(fmt::format("{} {} here, {} in the profile", what, in_words(mine), in_words(*other)));
   };
   compare("trainer", here.trainer, there.trainer);
-  compare("device", here.device, there.device);
+  compare("device", here.device, there.device ? there.device : profile.environment.gpu);
+  // Before a measurement it is not known yet; behind it this is asked again.
+  const auto driver = profile.environment.versions.find("driver");
+  if (driver != profile.environment.versions.end() && !here.driver.empty()) compare("driver", here.driver, std::optional(driver->second));
   compare("model", here.model, there.model);
   compare("batch size", here.batch_size, there.batch_size);
   compare("sequence length", here.seq_len, there.seq_len);
@@ -40,10 +45,19 @@ std::vector<std::string> differences(const RunSettings& here, const profiler::Ru
   return found;
 }
 
+constexpr const char* kOtherCode = "energy_of_other_code";
+
 }  // namespace
 
+std::string other_code(const RunSettings& run, const profiler::ProfileDocument& profile) {
+  const profiler::Text& there = profile.run.git_revision;
+  if (run.git_revision.empty() || !there) return "";
+  if (run.git_revision != *there) return fmt::format("joules of {}, times of {}", run.git_revision, *there);
+  return there->ends_with("-dirty") ? fmt::format("both of {}, whose uncommitted changes may differ", *there) : "";
+}
+
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {
-  if (const auto found = differences(run, profile.run); !found.empty())
+  if (const auto found = differences(run, profile); !found.empty())
     throw stepscope::InputError(fmt::format("energy and profile are of two runs: {}", fmt::join(found, "; ")));
 }
 
@@ -51,6 +65,11 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
   if (document.method.by_launch)
     throw stepscope::InputError("the energy document has launches of ops, the profile has ops: measure without --by-launch");
   require_same_run(document.run, profile);
+  std::erase_if(profile.missing, [](const profiler::MissingRow& m) { return m.name == kOtherCode; });  // of joules that were there before
+  if (const std::string code = other_code(document.run, profile); !code.empty()) {
+    profiler::add_missing(profile, {kOtherCode, 1, code});
+    profiler::sort_missing(profile);
+  }
   for (profiler::OpRow& row : profile.ops) {
     for (const OpEnergy& op : document.ops) {
       if (op.pass != row.pass || op.op != row.op) continue;

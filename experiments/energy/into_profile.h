@@ -7,10 +7,14 @@
 
 namespace energy {
 
-// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device and these settings.
+// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device, driver and settings.
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile);
 
-// Fills the energy fields of every row of profile.ops that the document has. Throws as require_same_run, and
+// "joules of abc, times of def": the two are of other code, or of uncommitted changes that may differ; "": of the same, or nobody knows. No
+// reason to refuse, since most commits change no kernel, but one to say so.
+std::string other_code(const RunSettings& run, const profiler::ProfileDocument& profile);
+
+// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code(). Throws as require_same_run, and
 // stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
 

@@ -164,6 +164,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Whether the timed steps ran on a cool or a warm device cannot be told, so the headline says neither."},
     {"energy_not_measured", info, "document",
      "Energy per step needs a second or more of steps and the driver's energy counter; take more --steps, or --sustained."},
+    {"energy_of_other_code", notice, "document",
+     "The joules of the ops were measured with another build than the times beside them; where its kernels differ, they belong to others."},
     {"sustained_not_measured", notice, "document", "There is no warm step time of this program; run more steps."},
     {"timed_steps_missing", severe, "document",
      "run.json holds no step in the timed range, so ms/step and tokens/s are absent; run more steps."},

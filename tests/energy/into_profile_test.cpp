@@ -96,4 +96,47 @@ TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
   EXPECT_THROW(energy::add_to_profile(by_launch, p), stepscope::InputError);
 }
 
+std::string refused(const energy::Document& document, profiler::ProfileDocument p) {
+  try {
+    energy::add_to_profile(document, p);
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(IntoProfile, AnotherDriverIsAnotherRun) {
+  auto d = measured_document();
+  auto p = profile();
+  d.run.driver = "580.159.04";
+  EXPECT_EQ(refused(d, p), "") << "the profile does not say";
+  p.environment.versions["driver"] = "570.1";
+  EXPECT_EQ(refused(d, p), "energy and profile are of two runs: driver 580.159.04 here, 570.1 in the profile");
+  p.environment.versions["driver"] = "580.159.04";
+  EXPECT_EQ(refused(d, p), "");
+  p.run.device.reset();
+  p.environment.gpu = "NVIDIA H100";
+  EXPECT_EQ(refused(d, p), "energy and profile are of two runs: device NVIDIA H200 here, NVIDIA H100 in the profile");
+}
+
+// Joules of one build stood beside the times of another, and nothing said so.
+TEST(IntoProfile, JoulesOfOtherCodeAreSaidInTheDocument) {
+  const auto words = [](const char* here, const char* there, profiler::ProfileDocument p = profile()) {
+    auto d = measured_document();
+    d.run.git_revision = here;
+    p.run.git_revision = there;
+    p = profiler::profile_from_json(energy::profile_with_joules(d, p, "p.json"), "p.json");
+    std::string all;
+    for (const auto& m : p.missing) all += m.severity + " " + m.name + ": " + m.detail + ";";
+    return all;
+  };
+  EXPECT_EQ(words("abc", "abc"), "");
+  EXPECT_EQ(words("", "abc"), "");
+  EXPECT_EQ(words("abc", "def-dirty"), "notice energy_of_other_code: joules of abc, times of def-dirty;");
+  EXPECT_EQ(words("abc-dirty", "abc-dirty"), "notice energy_of_other_code: both of abc-dirty, whose uncommitted changes may differ;");
+  auto before = profile();
+  before.missing.push_back({"energy_of_other_code", "notice", "document", 1, "joules of xyz, times of abc", "a"});
+  EXPECT_EQ(words("abc", "abc", before), "") << "those joules are replaced";
+}
+
 }  // namespace
