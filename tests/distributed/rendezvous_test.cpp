@@ -254,7 +254,8 @@ TEST(Rendezvous, APortIsHeardOverBothProtocolsAndFreeAgainWhenTheRunEnds) {
   ASSERT_TRUE(listener);
   for (const char* host : {"127.0.0.1", "[::1]"}) {
     Descriptor there = connect_to("tcp:" + std::string(host) + ":" + port, not_reached);
-    if (!there && not_reached.why.find("Cannot assign requested address") != std::string::npos) continue;  // a machine without that protocol
+    if (!there && not_reached.why.find("Cannot assign requested address") != std::string::npos)
+      continue;  // a machine without that protocol
     ASSERT_TRUE(there) << host << ": " << not_reached.why;
     Descriptor here(::accept(listener.get(), nullptr, nullptr));
     ASSERT_TRUE(here);
