@@ -76,6 +76,7 @@ void check_arguments(const Experiment& e) {
       throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
     }
     std::vector<std::string> all = as_arguments(flags, flags.steps);
+    if (flags.trainer != "mixed") std::erase(all, "--deterministic");  // the others repeat bit for bit with and without it
     if (several) {
       const std::vector<std::string> of_ranks = as_arguments(exchange);
       all.insert(all.end(), of_ranks.begin(), of_ranks.end());

@@ -449,6 +449,7 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   };
   refused("flags: {bogus: 1}", "unknown here: --bogus 1");
   refused("flags: {clip: 1.0}", "changes nothing");
+  refused("flags: {deterministic: true}", "changes nothing");  // the CPU reference is, without the flag too
   refused("flags: {accumulation: -1}", "accumulation");
   refused("flags: {matmul: bf16}", "--matmul");
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 6 --no-extension").exit_code, 2);
