@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/errors.h"
+#include "base/revision.h"
 #include "profiler/document/json.h"
 #include "profiler/document/missing_rows.h"
 
@@ -53,7 +54,7 @@ std::string other_code(const RunSettings& run, const profiler::ProfileDocument& 
   const profiler::Text& there = profile.run.git_revision;
   if (run.git_revision.empty() || !there) return "";
   if (run.git_revision != *there) return fmt::format("joules of {}, times of {}", run.git_revision, *there);
-  return there->ends_with("-dirty") ? fmt::format("both of {}, whose uncommitted changes may differ", *there) : "";
+  return stepscope::has_uncommitted_changes(*there) ? fmt::format("both of {}, whose uncommitted changes may differ", *there) : "";
 }
 
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {

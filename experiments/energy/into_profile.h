@@ -14,8 +14,8 @@ void require_same_run(const RunSettings& run, const profiler::ProfileDocument& p
 // reason to refuse, since most commits change no kernel, but one to say so.
 std::string other_code(const RunSettings& run, const profiler::ProfileDocument& profile);
 
-// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code(). Throws as require_same_run, and
-// stepscope::InputError when the document has ops by launch.
+// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code(). Throws as
+// require_same_run, and stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
 
 // The profile with the joules as the text of its file, `file`. Throws as add_to_profile, and stepscope::InputError where no reader of

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/yaml_document.h"
 
 namespace experiments {
 namespace {
@@ -176,9 +177,7 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   const Reader r(file);
   YAML::Node root;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
-    if (documents.size() > 1) r.fail(documents[1], "a second YAML document begins behind `---`; expected one, since nothing would read it");
-    if (!documents.empty()) root = documents.front();
+    root = stepscope::only_yaml_document(yaml, [&](const YAML::Node& at, const std::string& text) { r.fail(at, text); });
   } catch (const YAML::Exception& e) {
     throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, e.msg));
   }

@@ -14,7 +14,7 @@ namespace experiments {
 struct BuiltProgram {
   std::filesystem::path root, program;  // its source tree; `stepscope`, or `stepscope-host` where that is the program here
   std::string commit;                   // full name; "" of a patch
-  std::string notice = {};              // what a reader of the verdict has to know of the revision, which was said on stderr
+  std::string notice = {};              // said on stderr of a revision that HEAD does not contain; "" of others
 };
 
 struct BuildOptions {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/revision.h"
 #include "experiments/runner/pair_runner.h"
 #include "experiments/statistics/decision.h"
 #include "experiments/verdict/same_code.h"
@@ -68,7 +69,7 @@ struct CodeSection {
   std::string patch_sha256;                        // of the patch that arm B's sources have beyond arm A's; "" = none
   std::vector<std::string> earlier_revisions;      // of commands whose rounds count too, oldest first; the step's sources were the same
   const std::string& first_revision() const { return earlier_revisions.empty() ? git_revision : earlier_revisions.front(); }
-  bool dirty() const { return git_revision.ends_with("-dirty"); }
+  bool dirty() const { return stepscope::has_uncommitted_changes(git_revision); }
 };
 
 struct DeviceSection {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/revision.h"
 #include "base/sha256.h"
 #include "experiments/runner/child_process_group.h"
 
@@ -45,7 +46,7 @@ std::optional<std::time_t> utc(const std::string& iso) {
 }
 
 std::string without_dirty(std::string revision) {
-  if (const size_t at = revision.find("-dirty"); at != std::string::npos) revision.resize(at);
+  if (const size_t at = revision.find(stepscope::kDirty); at != std::string::npos) revision.resize(at);
   return revision;
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/errors.h"
+#include "base/revision.h"
 #include "base/run_fields.h"
 #include "profiler/diff/rank_change.h"
 #include "profiler/diff/sort_by_change.h"
@@ -165,9 +166,8 @@ std::string short_revision(const std::string& revision) {
 
 std::vector<Doubt> doubts_of(const ProfileDocument& a, const ProfileDocument& b) {
   std::vector<Doubt> out;
-  // One revision with changes that were not committed is the name of any number of builds.
   const Text& code = a.run.git_revision;
-  if (a.run.trainer && b.run.trainer && code && code == b.run.git_revision && code->ends_with("-dirty"))
+  if (a.run.trainer && b.run.trainer && code && code == b.run.git_revision && stepscope::has_uncommitted_changes(*code))
     out.push_back({"A and B", "uncommitted_changes",
                    fmt::format("code {0} -> {0}: uncommitted changes, which may differ.", short_revision(*code)), false});
   const auto add = [&](const char* of, const MissingRow& m, std::string text, bool severe) {

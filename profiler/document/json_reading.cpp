@@ -29,8 +29,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-using ObjectReading = stepscope::JsonPlace;
-
 template <class T>
 inline constexpr bool kOptional = false;
 template <class T>
@@ -45,13 +43,13 @@ bool may_be_absent(const std::variant<T Row::*...>& member) {
 // `nested`: keys that are objects or lists of their own.
 template <class Row>
 void read_object(const Json& o, Row& row, const std::string& source, const std::string& place, const std::set<std::string>& nested = {}) {
-  const ObjectReading here{source, place};
+  const stepscope::JsonPlace here{source, place};
   here.type(o.is_object(), "an object");
   std::set<std::string> known = nested;
   for (const Field<Row>& f : fields_of<Row>()) {
     const std::string key(f.name);
     known.insert(key);
-    const ObjectReading r{source, place + "." + key, f.below_zero};
+    const stepscope::JsonPlace r{source, place + "." + key, f.below_zero};
     const auto at = o.find(key);
     if (at != o.end())
       std::visit([&](auto member) { r.get(*at, row.*member); }, f.member);
@@ -70,7 +68,7 @@ const Json& member(const Json& o, const char* key, const std::string& source, co
 
 template <class Row>
 void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
-  ObjectReading{source, place}.type(list.is_array(), "a list");
+  stepscope::JsonPlace{source, place}.type(list.is_array(), "a list");
   for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/yaml_document.h"
 #include "profiler/attribute/words.h"
 
 namespace profiler {
@@ -23,9 +24,7 @@ class Parser {
  public:
   Parser(const std::string& yaml, std::string source) : source_(std::move(source)) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
-      if (documents.size() > 1) fail(documents[1], "a second YAML document begins behind `---`; expected one, since nothing would read it");
-      if (!documents.empty()) root_ = documents.front();
+      root_ = stepscope::only_yaml_document(yaml, [&](const YAML::Node& at, const std::string& what) { fail(at, what); });
     } catch (const YAML::Exception& e) {
       throw stepscope::InputError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
     }
