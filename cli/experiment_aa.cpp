@@ -15,8 +15,7 @@ using stepscope::InputError;
 
 // What would be measured and then not kept or not used is refused before anything is measured.
 void check_flags(const AaFlags& f) {
-  const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
-  if (planted && !f.record.empty())
+  if (f.measure.plants() && !f.record.empty())
     throw InputError("--record keeps pairs of identical code, and --plant makes them unlike: leave one of the two out");
   if (f.alone == 0) return;
   only_these(f.measure.of_a_verdict, {}, "--alone records processes that run alone, and decides nothing: leave one of the two out");

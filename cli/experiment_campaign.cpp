@@ -155,8 +155,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   const bool commands = !f.a.empty() || !f.b.empty();
   if (commands && (f.a.empty() || f.b.empty())) throw InputError("--a CMD and --b CMD go together");
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
-  if (commands && (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty()))
-    throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
+  if (commands && f.measure.plants()) throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
   if (commands) only_these(f.measure.of_stepping_arms, {}, "needs trainers that step on command; a block runs a command once, to its end");
   if (commands && !f.measure.gate_answers.empty())
     throw InputError("--gate-answers: an experiment's gate keeps them; what --a and --b run is checked by --gate-command alone");
@@ -169,8 +168,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     if (commands) throw InputError("--continue: an experiment's folder holds what was left; two commands have none");
     if (f.measure.quick) throw InputError("--continue: processes alone can be counted later; pairs in turns (--quick) share one process");
     if (f.changed) throw InputError("--continue: goes on with what is unfinished; --changed measures anew. Leave one of the two out");
-    if (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty())
-      throw InputError("--continue: what is planted is no verdict to go on with");
+    if (f.measure.plants()) throw InputError("--continue: what is planted is no verdict to go on with");
   }
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
@@ -211,8 +209,8 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   }
   say_what_whole_programs_ignore(f, experiments_to_run);
   results_folder(f.out, root);  // made for experiments that can run, not for a name that is none
-  const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
-  exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.go_on, f.json});
+  exit_code =
+      experiments::run_campaign(session, experiments_to_run, {folder, studies(root), f.measure.plants(), f.changed, f.go_on, f.json});
 }
 
 }  // namespace cli

@@ -23,6 +23,7 @@ struct MeasureFlags {
   double settle_s = -1;                          // < 0 = by the settle rule
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
   std::string plant_gpu, gate_answers;
+  bool plants() const { return plant_pct > 0 || !plant_gpu.empty(); }
   Argument* quads_option = nullptr;
   Argument* gate_answers_option = nullptr;
   std::vector<Argument*> of_alone;                // of processes alone
