@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "gpt2/config.h"
 #include "gpt2/distributed/bucket_plan.h"
+#include "gpt2/distributed/bucket_size.h"
 #include "gpt2/tensor_table.h"
 
 namespace cli {
@@ -52,7 +53,10 @@ int64_t row_value_bytes(const RankExchange& e, const profiler::RunSection& run, 
 
 profiler::ExchangePlan exchange_of(const profiler::ProfileDocument& d, const RankExchange& e, int64_t ranks, double rows) {
   const gpt2::ModelConfig model = model_of(d.run);
-  const gpt2::distributed::BucketPlan plan(model, static_cast<int>(ranks), e.bucket_mib << 20, narrow_tensors(d.run));
+  const int64_t bucket_mib =
+      e.bucket_mib > 0 ? e.bucket_mib
+                       : gpt2::distributed::bucket_mib_for(model, {std::llround(rows), d.run.accumulation.value_or(1)}, e.communicator);
+  const gpt2::distributed::BucketPlan plan(model, static_cast<int>(ranks), bucket_mib << 20, narrow_tensors(d.run));
   std::vector<profiler::GradientBucket> buckets;
   for (const gpt2::distributed::Bucket& b : plan.buckets()) buckets.push_back({b.elements, b.narrow ? "bf16" : e.reduce, b.ready_after});
   const int64_t row_value = row_value_bytes(e, d.run, model, rows * static_cast<double>(ranks));
@@ -60,7 +64,7 @@ profiler::ExchangePlan exchange_of(const profiler::ProfileDocument& d, const Ran
   o.communication = e.communication;
   o.gathered_rows = row_value > 0;
   o.weights_type = d.run.trainer == "mixed" ? "bf16" : "fp32";
-  o.in_place = e.in_place;
+  o.in_place = e.communicator == "peer";
   o.ranks = ranks;
   o.tokens = std::max<int64_t>(1, std::llround(rows));
   o.row_bytes = model.channels * row_value;

@@ -11,10 +11,10 @@ namespace cli {
 
 struct RankExchange {
   std::string communication = "zero1_ahead";
-  std::string embedding = "auto";  // dense | gathered_rows | gathered_bf16_rows; auto: as the trainer would choose
-  std::string reduce = "fp32";     // of gradients that lie in fp32
-  int64_t bucket_mib = 25;
-  bool in_place = false;
+  std::string embedding = "auto";     // dense | gathered_rows | gathered_bf16_rows; auto: as the trainer would choose
+  std::string reduce = "fp32";        // of gradients that lie in fp32
+  int64_t bucket_mib = 0;             // 0: as the trainer would choose
+  std::string communicator = "nccl";  // nccl | peer | staged
 };
 
 // The collectives of a step of `ranks` ranks with `rows` tokens each in a micro-batch, for the model and the trainer of `document`. Throws

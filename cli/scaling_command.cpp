@@ -77,7 +77,7 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
   options.communicator = p.communicator;
   options.inflation = f.inflation_pct < 0 ? -1 : f.inflation_pct / 100;
   RankExchange exchange = f.exchange;
-  exchange.in_place = p.communicator == "peer";
+  exchange.communicator = p.communicator;
   p.plan = exchange_of(d, exchange, ranks, parts.rows);
   p.step = profiler::scaled_step(parts, p.plan, links, shape, options, ranks);
   return p;
@@ -255,8 +255,8 @@ void add_scaling_command(Command& app) {
       ->capture_default_str();
   c->add_option("--reduce", f->exchange.reduce, "type of the gradients on the links")->one_of({"fp32", "bf16"})->capture_default_str();
   c->add_option("--bucket-mib", f->exchange.bucket_mib,
-                "gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32")
-      ->check(whole(1, 1 << 20))
+                "gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32; 0: as `train` would choose")
+      ->check(whole(0, 1 << 20))
       ->capture_default_str();
   c->add_option("--gpus-per-node", f->gpus_per_node, "GPUs that NVLink connects")->check(whole(1, 4096))->capture_default_str();
   c->add_option("--network-gb-s", f->network_gb_s, "GB/s of one node to others, each direction; needed for more GPUs than one node has")

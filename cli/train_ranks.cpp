@@ -87,7 +87,9 @@ void add_exchange_flags(Command& c, ExchangeFlags& f) {
                             ->one_of(communicators())
                             ->capture_default_str());
   f.arguments.push_back(
-      c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
+      c.add_option("--bucket-mib", f.bucket_mib,
+                   "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25, or all layers but the first at "
+                   "once where the links can sleep meanwhile (docs/several-gpus.md)")
           ->check(whole(0, 1 << 20))
           ->capture_default_str());
   f.arguments.push_back(
@@ -95,6 +97,10 @@ void add_exchange_flags(Command& c, ExchangeFlags& f) {
                    "thread blocks of NCCL's kernels, each of which takes a multiprocessor; 0: STEPSCOPE_NCCL_CTAS, or what NCCL chooses")
           ->check(whole(0, 64))
           ->capture_default_str());
+}
+
+int64_t bucket_mib_of(const ExchangeFlags& f, const gpt2::TrainerOptions& options, const dist::StepSize& step) {
+  return f.bucket_mib > 0 ? f.bucket_mib : dist::bucket_mib_for(options.model, step, options.communicator->name());
 }
 
 std::vector<std::string> as_arguments(const ExchangeFlags& f) {

@@ -8,20 +8,24 @@
 #include "cli/announced_communicator.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "gpt2/distributed/bucket_size.h"
 #include "gpt2/distributed/communicator.h"
 #include "gpt2/distributed/identity.h"
 #include "gpt2/distributed/socket_channel.h"
+#include "gpt2/trainer.h"
 
 namespace cli {
 
 // How ranks exchange gradients.
 struct ExchangeFlags {
   std::string communicator = "auto";
-  int64_t bucket_mib = 0;                  // 0: TrainerOptions'
+  int64_t bucket_mib = 0;                  // 0: gpt2/distributed/bucket_size.h chooses
   int64_t nccl_blocks = 0;                 // 0: STEPSCOPE_NCCL_CTAS, or what NCCL chooses
   std::vector<const Argument*> arguments;  // as they were added
 };
 void add_exchange_flags(Command& command, ExchangeFlags& flags);
+// What --bucket-mib is, or where it was not given what these ranks take for a step of this size. `options` has its communicator.
+int64_t bucket_mib_of(const ExchangeFlags& flags, const gpt2::TrainerOptions& options, const gpt2::distributed::StepSize& step);
 // The same flags as arguments for `stepscope train --gpus N`.
 std::vector<std::string> as_arguments(const ExchangeFlags& flags);
 

@@ -11,7 +11,7 @@ else()
 endif()
 stepscope_stage(gpt2_model RANK 10
   SOURCES
-    distributed/bucket_plan.cpp config.cpp tensor_table.cpp ops.cpp op_range.cpp work_model.cpp
+    distributed/bucket_plan.cpp distributed/bucket_size.cpp config.cpp tensor_table.cpp ops.cpp op_range.cpp work_model.cpp
     checkpoint.cpp training_state.cpp
     data/token_shards.cpp data/shard_set.cpp data/eval_set.cpp data/synthetic_tokens.cpp
     data/tokenizer.cpp data/safetensors.cpp data/weight_files.cpp data/hugging_face_config.cpp data/hugging_face_weights.cpp data/bpe.cpp data/documents.cpp data/json_lines.cpp data/pretokenizer.cpp ${unicode} sampling.cpp evaluation.cpp

@@ -12,6 +12,8 @@
 #include "base/read_file.h"
 #include "base/sha256.h"
 #include "base/yaml_document.h"
+#include "gpt2/config.h"
+#include "gpt2/distributed/bucket_size.h"
 
 namespace experiments {
 namespace {
@@ -162,6 +164,22 @@ int64_t gpus_of(const Experiment& e, const Workload& w, char arm) {
   if (arm == 'B')
     if (const auto changed = e.change.flags.find("gpus"); changed != e.change.flags.end()) return std::stoll(changed->second);
   return w.gpus;
+}
+
+std::string flag_of(const Experiment& e, char arm, const std::string& name, const std::string& otherwise) {
+  if (const auto changed = e.change.flags.find(name); arm == 'B' && changed != e.change.flags.end()) return changed->second;
+  const auto common = e.common.flags.find(name);
+  return common != e.common.flags.end() ? common->second : otherwise;
+}
+
+std::optional<int64_t> bucket_mib_of(const Experiment& e, const Workload& w, char arm) {
+  const int64_t gpus = gpus_of(e, w, arm);
+  if (gpus == 1) return std::nullopt;
+  if (const int64_t given = std::stoll(flag_of(e, arm, "bucket-mib", "0")); given > 0) return given;
+  const std::string communicator = flag_of(e, arm, "communicator", "auto");
+  return gpt2::distributed::bucket_mib_for(gpt2::model_from_name(w.model),
+                                           {w.batch_size * w.seq_len, std::stoll(flag_of(e, arm, "accumulation", "1"))},
+                                           communicator == "auto" && gpus == 2 ? "peer" : communicator);
 }
 
 bool on_several_gpus(const Experiment& e, const Workload& w) { return gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1; }

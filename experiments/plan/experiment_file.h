@@ -70,6 +70,11 @@ std::vector<std::string> trainer_arguments(const Experiment& experiment, const W
 // GPUs of that arm: those of the workload, or of a flag `gpus` of the change. An arm of several is run as a whole program.
 int64_t gpus_of(const Experiment& experiment, const Workload& workload, char arm);
 bool on_several_gpus(const Experiment& experiment, const Workload& workload);  // either arm
+// What that arm has for a trainer's flag, without the dashes; `otherwise` where the experiment does not say.
+std::string flag_of(const Experiment& experiment, char arm, const std::string& name, const std::string& otherwise);
+// MiB of gradients that the ranks of that arm exchange at a time: as its flags say, or as `train` takes them by itself, on GPUs that reach each
+// other's memory. nullopt: one GPU.
+std::optional<int64_t> bucket_mib_of(const Experiment& experiment, const Workload& workload, char arm);
 // The arms run from their start to their end: those of a frozen baseline or of several GPUs. Others step on command.
 bool as_whole_programs(const Experiment& experiment, const Workload& workload);
 // What that arm's program is built from.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -142,6 +143,11 @@ class Campaign {
       fmt::print(stderr, "stepscope: {}: its verdict is of {}: it is measured from the start\n", e.name, differs);
       return false;
     }
+    if (const auto other = measured_anew(d, e); !other.empty()) {
+      fmt::print(stderr, "stepscope: {}: {}: measured anew{}\n", e.name, fmt::join(other, ", "),
+                 other.size() < d.workloads.size() ? "; its other workloads stand" : "");
+      return false;
+    }
     fmt::print(stderr, "stepscope: {}: is decided, and left out\n", e.name);
     stood_.push_back({&e, d, d, false});
     return true;
@@ -161,6 +167,14 @@ class Campaign {
 
  private:
   // Unfinished documents; an interrupted run with no verdict before it is the verdict itself.
+  // Workloads of it whose arms are others now, and why.
+  static std::vector<std::string> measured_anew(const VerdictDocument& d, const Experiment& e) {
+    std::vector<std::string> out;
+    for (const WorkloadSection& w : d.workloads)
+      if (std::string other = other_buckets(w, e); !other.empty()) out.push_back(std::move(other));
+    return out;
+  }
+
   std::vector<std::optional<VerdictDocument>> left_off_of(const std::vector<Experiment>& experiments) const {
     std::vector<std::optional<VerdictDocument>> out(o_.go_on ? experiments.size() : 0);
     for (size_t i = 0; i < out.size(); ++i) {
@@ -168,7 +182,9 @@ class Campaign {
       if (fs::exists(attempt_of(name))) {
         out[i] = load_verdict(attempt_of(name));
       } else if (fs::exists(verdict_of(name))) {
-        if (VerdictDocument d = load_verdict(verdict_of(name)); was_cut_short(d)) out[i] = std::move(d);
+        VerdictDocument d = load_verdict(verdict_of(name));
+        const size_t anew = measured_anew(d, experiments[i]).size();
+        if (was_cut_short(d) || (anew > 0 && anew < d.workloads.size())) out[i] = std::move(d);
       }
       // Where nothing was measured there is nothing that another plan or device would spoil.
       if (out[i] && !has_measured(*out[i])) out[i].reset();

@@ -341,7 +341,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
   if (driver_.empty()) driver_ = before.environment.driver;
   for (Job& job : jobs)
     for (const WorkloadSection& w : before.workloads) {
-      if (w.workload != job.result.workload.text()) continue;
+      if (w.workload != job.result.workload.text() || !other_buckets(w, e).empty()) continue;
       if (!was_cut_short(w)) {
         job.result.decided_before = w;
         job.measured = true;
@@ -410,6 +410,8 @@ void ExperimentSession::make_arms(Job& job) {
   job.b = trainer_arguments(e, w, 'B');
   r.a.trainer = trainer_of(e, 'A');
   r.b.trainer = trainer_of(e, 'B');
+  r.a.bucket_mib = bucket_mib_of(e, w, 'A');
+  r.b.bucket_mib = bucket_mib_of(e, w, 'B');
   const std::string a_program = program_of(e, 'A').program.string(), b_program = program_of(e, 'B').program.string();
   r.b.program_sha256 = sha256_of(b_program);
   PairPlan& plan = job.plan = options_.plan;

@@ -291,6 +291,8 @@ const List<ArmReport>& FieldsOf<ArmReport>::list() {
       field<&A::command>("command", "", "the arm's process"),
       optional_field<&A::trainer>("trainer", "", "absent for a command of the user"),
       optional_field<&A::program_sha256>("program_sha256", "", "hash of the program file"),
+      field<&A::bucket_mib>("bucket_mib", "MiB",
+                            "gradients that its ranks exchange at a time; absent for one GPU, and where it was 25 whatever the workload"),
       field<&A::gate>("gate", "", "whether it computes the right thing"),
       field<&A::launches>("launches", "", "timed steps against checked ones"),
       optional_field<&A::launches_absent>("launches_absent", "", "why they were not compared"),

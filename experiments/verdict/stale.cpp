@@ -1,9 +1,11 @@
 #include "experiments/verdict/stale.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/sha256.h"
 #include "experiments/gate/source_scan.h"
+#include "gpt2/distributed/bucket_size.h"
 
 namespace experiments {
 
@@ -33,6 +35,19 @@ std::string hash_trainer_sources(const fs::path& root, const std::string& traine
   return hash.hex();
 }
 
+std::string other_buckets(const WorkloadSection& then, const Experiment& e) {
+  std::vector<std::string> arms;
+  for (const Workload& now : e.workloads)
+    for (const char arm : {'A', 'B'}) {
+      const std::optional<int64_t> mib = then.workload == now.text() ? bucket_mib_of(e, now, arm) : std::nullopt;
+      const int64_t then_mib =
+          (arm == 'A' ? then.a : then.b)
+              .bucket_mib.value_or(std::stoll(flag_of(e, arm, "bucket-mib", std::to_string(gpt2::distributed::kBucketMib))));
+      if (mib && *mib != then_mib) arms.push_back(fmt::format("in arm {} {} MiB, now {}", arm, then_mib, *mib));
+    }
+  return arms.empty() ? "" : fmt::format("{}: ranks exchanged other pieces of gradients ({})", then.workload, fmt::join(arms, "; "));
+}
+
 std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Experiment& e, const fs::path& root,
                                        const std::string& device) {
   std::vector<std::string> out;
@@ -48,6 +63,8 @@ std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Exp
     const std::string now = hash_trainer_sources(root, trainer_of(e, arm));
     if (now.empty() || measured != now) out.push_back(fmt::format("the sources of the {} trainer changed", trainer_of(e, arm)));
   }
+  for (const WorkloadSection& w : verdict.workloads)
+    if (const std::string other = other_buckets(w, e); !other.empty()) out.push_back(other);
   for (const WorkloadSection& w : verdict.workloads)
     if (w.verdict == Verdict::invalid || w.reason == reason::kInterrupted) {
       out.push_back(fmt::format("the last run did not end in an answer ({})", w.reason));

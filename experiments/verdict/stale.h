@@ -16,6 +16,10 @@ std::string newer_source(const std::filesystem::path& root, const std::string& t
 // SHA-256 over path and content of each of them, and over the compiler's flags; "" without sources.
 std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 
+// Where the ranks of an arm exchange gradients in other pieces than when this workload of `e` was measured: `train` chooses their size by the
+// workload, outside of the sources that are hashed. "" = in the same, or another workload.
+std::string other_buckets(const WorkloadSection& then, const Experiment& e);
+
 // Why `verdict` no longer holds, one sentence each; empty = it does.
 // `device` is the name of the device here, "" when there is none to run on: then the device is no reason.
 std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Experiment& experiment, const std::filesystem::path& root,

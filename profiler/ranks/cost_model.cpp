@@ -221,10 +221,23 @@ class TwoQueues {
       while (next_ < transfers_.size() && needed_by(piece_)) {  // waits for communication alone
         const double ns = transfers_[next_].left_ns;
         exposed(ns);
+        travels(ns);
         transfers_[next_++].left_ns = 0;
       }
       work();
     }
+    // Step follows step: what is quiet behind the last transfer goes on to the first one of the next step.
+    if (quiet_.empty())
+      quiet_.push_back(quiet_ns_);
+    else
+      quiet_.front() += quiet_ns_;
+  }
+
+  // Links sleep in a stretch in which nothing travels, once it has lasted for so long.
+  double asleep_ns(double after_ns) const {
+    double ns = 0;
+    for (const double stretch : quiet_) ns += std::max(0.0, stretch - after_ns);
+    return ns;
   }
 
  private:
@@ -239,14 +252,24 @@ class TwoQueues {
     where += ns;
   }
 
+  void travels(double ns) {
+    if (!(ns > 0)) return;
+    quiet_.push_back(quiet_ns_);
+    quiet_ns_ = 0;
+  }
+
   // One piece of work, with the transfers that are ready beside it.
   void work() {
     double left = pieces_[static_cast<size_t>(piece_)].work_ns;
     while (left > 0) {
       Transfer* t = next_ < transfers_.size() && transfers_[next_].ready < piece_ ? &transfers_[next_] : nullptr;
-      if (!t) return;
+      if (!t) {
+        quiet_ns_ += left;
+        return;
+      }
       const double until_work_ends = left / t->beside.work, until_transfer_ends = t->left_ns / t->beside.collective;
       const double ns = std::min(until_work_ends, until_transfer_ends);
+      travels(ns);
       s_.hidden_ns += ns;
       s_.inflation_ns += ns * (1 - t->beside.work);
       if (until_transfer_ends <= until_work_ends) {
@@ -263,7 +286,9 @@ class TwoQueues {
   std::vector<Transfer> transfers_;
   ScaledStep& s_;
   std::ptrdiff_t piece_ = 0;
-  size_t next_ = 0;  // transfers before it have ended
+  size_t next_ = 0;            // transfers before it have ended
+  std::vector<double> quiet_;  // stretches of work beside which nothing travels; the first begins the step
+  double quiet_ns_ = 0;        // of the one that has not ended
 };
 
 }  // namespace
@@ -390,10 +415,12 @@ ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkC
     s.communication_ns += t.left_ns;
     transfers.push_back(t);
   }
-  TwoQueues(pieces, std::move(transfers), s).run();
+  TwoQueues queues(pieces, std::move(transfers), s);
+  queues.run();
   s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns;
   // At the limit work takes its energy divided by what the links leave of the limit. A wait takes less power than that, so it is not longer.
-  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = (s.work_ns + s.inflation_ns) * std::max(0.0, links.awake->slower());
+  if (ranks > 1 && p.power_limited && links.awake)
+    s.awake_ns = (s.work_ns + s.inflation_ns - queues.asleep_ns(kLinksSleepAfter_ns)) * std::max(0.0, links.awake->slower());
   if (ranks > 1) s.straggler_ns = p.jitter_ns * expected_largest(ranks);
   s.time_ns += s.awake_ns + s.straggler_ns;
   s.tokens_per_s = p.tokens * n / s.time_ns * 1e9;

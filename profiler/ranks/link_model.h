@@ -44,8 +44,12 @@ struct BesidePoint {
   double slowed_ns = 0;  // by which one such collective makes the work longer; below 0 where noise is larger than that
 };
 
+// A link sleeps after so long without traffic: 50,000 us by `nvidia-smi nvlink -gLowPwrInfo` of H200s, and by the links' state during training
+// steps (experiments/studies/ranks-one-burst).
+inline constexpr double kLinksSleepAfter_ns = 50e6;
+
 // What it takes from a GPU at its power limit that its links do not sleep: they draw power, which lowers its clock. A stretch of products alone on
-// every GPU, and the same with a collective of a few KiB before each; a link sleeps after 50 ms without traffic (H200).
+// every GPU, and the same with a collective of a few KiB before each.
 struct AwakeLinks {
   int64_t ranks = 0;
   double asleep_ns = 0, awake_ns = 0;  // of the stretch

@@ -391,6 +391,36 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
   EXPECT_THAT(said_of(another, few_pairs(&stop)), HasSubstr("idea: its verdict is of other workloads: it is measured from the start"));
 }
 
+// Of the mixed trainer at B=64 two ranks exchange all layers at once by now, which at B=4 they do not.
+TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exchange_other_pieces) {
+  const Experiment ranks = parse_experiment(
+      "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: 0.1, arithmetic: x}\n"
+      "workloads: [{model: d12, batch_size: 4, seq_len: 1024, gpus: 2}, {model: d12, batch_size: 64, seq_len: 1024, gpus: 2}]\n",
+      "idea.yaml");
+  VerdictDocument before = go_on().document;
+  before.experiment->file_sha256 = ranks.file_sha256;
+  before.workloads.push_back(before.workloads[0]);
+  for (size_t i = 0; i < 2; ++i) before.workloads[i].workload = ranks.workloads[i].text();
+  fs::create_directories(folder_ / "out/idea");
+  save_verdict(folder_ / "out/idea/verdict.json", before);
+  const std::atomic<bool> stop{true};
+  CampaignOptions c{folder_ / "out", folder_ / "none"};
+  c.go_on = true;
+  ExperimentSession s{few_pairs(&stop)};
+  ::testing::internal::CaptureStderr();
+  run_campaign(s, {ranks}, c);
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("idea: d12 B=64 T=1024 2 GPUs: ranks exchanged other pieces of gradients (in arm A 25 MiB, now 297; in arm B 25 MiB, "
+                "now 297): measured anew; its other workloads stand"));
+  const VerdictDocument now = load_verdict(folder_ / "out/idea/last-attempt.json");
+  ASSERT_EQ(now.workloads.size(), 2u);
+  EXPECT_EQ(now.workloads[0].runs.size(), before.workloads[0].runs.size());
+  EXPECT_EQ(now.workloads[0].verdict, before.workloads[0].verdict);
+  EXPECT_TRUE(now.workloads[1].runs.empty());
+  EXPECT_EQ(now.workloads[1].reason, reason::kInterrupted);
+}
+
 // In a tree of its own whose step is one file; `build` stands in for the build of its arm.
 class PatchedSession : public Session {
  protected:

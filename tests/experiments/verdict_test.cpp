@@ -419,6 +419,37 @@ TEST(Stale, every_shared_kernel_is_a_source_of_a_trainer) {
     }
 }
 
+// `train` takes 297 MiB at a time by itself for d12 at B=64, where it took 25 before.
+TEST(Stale, where_ranks_exchange_other_pieces_of_gradients) {
+  const auto asked = [](const std::string& change, const std::string& gpus, const std::string& common = "") {
+    return parse_experiment("question: Q\nhypothesis: H\ntrainer: mixed\n" + common + "change: {" + change +
+                                "}\npredicted: {saving_ms: 0.1, arithmetic: x}\nworkloads: [{model: d12, batch_size: 4, seq_len: 1024" +
+                                gpus + "}, {model: d12, batch_size: 64, seq_len: 1024" + gpus + "}]\n",
+                            "e.yaml");
+  };
+  const auto section = [](const Experiment& e, size_t i, std::optional<int64_t> a = {}, std::optional<int64_t> b = {}) {
+    WorkloadSection w;
+    w.workload = e.workloads[i].text();
+    w.a.bucket_mib = a;
+    w.b.bucket_mib = b;
+    return w;
+  };
+  const Experiment variant = asked("variant: {moments: fp32}", ", gpus: 2");
+  EXPECT_EQ(other_buckets(section(variant, 0), variant), "") << "25 as ever";
+  EXPECT_EQ(other_buckets(section(variant, 1), variant),
+            "d12 B=64 T=1024 2 GPUs: ranks exchanged other pieces of gradients (in arm A 25 MiB, now 297; in arm B 25 MiB, now 297)");
+  EXPECT_EQ(other_buckets(section(variant, 1, 297, 297), variant), "");
+  EXPECT_THAT(other_buckets(section(variant, 0, 297, 25), variant), HasSubstr("(in arm A 297 MiB, now 25)"));
+  const Experiment nccl = asked("flags: {communicator: nccl}", ", gpus: 2");
+  EXPECT_THAT(other_buckets(section(nccl, 1), nccl), HasSubstr("(in arm A 25 MiB, now 297)")) << "NCCL's stay";
+  const Experiment size = asked("flags: {bucket-mib: 1000}", ", gpus: 2", "common: {flags: {bucket-mib: 25}}\n");
+  EXPECT_EQ(other_buckets(section(size, 1), size), "") << "both say it";
+  const Experiment gpus = asked("flags: {gpus: 2}", "");
+  EXPECT_THAT(other_buckets(section(gpus, 1), gpus), HasSubstr("(in arm B 25 MiB, now 297)"));
+  const Experiment one = asked("variant: {moments: fp32}", "");
+  EXPECT_EQ(other_buckets(section(one, 1), one), "");
+}
+
 TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   put("gpt2/a.h", "#include \"gpt2/b.h\"\n");
   put("gpt2/b.h", "int b();");

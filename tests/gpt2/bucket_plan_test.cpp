@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "gpt2/distributed/bucket_size.h"
+
 namespace gpt2::distributed {
 namespace {
 
@@ -237,6 +239,41 @@ TEST(BucketPlan, AnotherNumberOfRanksIsAnotherFingerprintAlsoWhereTheLayoutIsThe
     }
   }
   EXPECT_GT(same, 0);
+}
+
+// d12 in a step that is long enough: one bucket of layers 11 to 1, and layer 0 by itself, whatever type its gradients have. A bucket that layer 0
+// completed would hide behind nothing.
+TEST(BucketSize, OneBucketOfAllLayersButLayer0WhereLinksCanSleepMeanwhile) {
+  const ModelConfig d12 = model_from_name("d12");
+  const int64_t mib = bucket_mib_for(d12, {.rows = 64 * 1024}, "peer");
+  EXPECT_EQ(mib, 297);  // 11 x 27.04
+  for (const unsigned narrow : {0u, kMatrices}) {
+    const BucketPlan plan(d12, 2, mib * kMib, narrow);
+    ASSERT_EQ(plan.buckets().size(), narrow != 0 ? 4u : 3u);
+    EXPECT_EQ(plan.buckets()[0].ready_after, 1);
+    EXPECT_EQ(plan.buckets()[1].ready_after, 0);
+    EXPECT_GE(plan.buckets()[0].elements, int64_t{11 * 12 * 768 * 768});
+    EXPECT_LT(plan.buckets()[1].elements, 7087872 + 14 * kBlock);
+  }
+  for (const char* name : {"d24", "d36", "d48"}) {
+    const ModelConfig model = model_from_name(name);
+    const BucketPlan plan(model, 2, bucket_mib_for(model, {.rows = 64 * 1024}, "peer") * kMib);
+    ASSERT_EQ(plan.buckets().size(), 3u) << name;
+    EXPECT_EQ(plan.buckets()[0].ready_after, 1) << name;
+  }
+}
+
+TEST(BucketSize, SmallBucketsWhereAStepIsTooShortForLinksToSleepOrALayerToHideTheRest) {
+  const ModelConfig d12 = model_from_name("d12"), d36 = model_from_name("d36");
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 4 * 1024}, "peer"), kBucketMib);
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 16 * 1024}, "peer"), kBucketMib) << "27 ms on an H200";
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 16 * 1024, .micro_batches = 4}, "peer"), 297) << "108 ms";
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 4 * 1024, .micro_batches = 16}, "peer"), kBucketMib) << "layer 0 does not hide the other layers";
+  EXPECT_EQ(bucket_mib_for(d36, {.rows = 16 * 1024}, "peer"), kBucketMib) << "nor here";
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 64 * 1024}, "nccl 2.28.9"), kBucketMib) << "by NCCL";
+  // One layer is all there is, and small models have less than a bucket.
+  EXPECT_EQ(bucket_mib_for(models()[3], {.rows = 1 << 30, .micro_batches = 1 << 20}, "peer"), kBucketMib);
+  EXPECT_EQ(bucket_mib_for(model_from_name("tiny"), {.rows = 1 << 30}, "peer"), kBucketMib);
 }
 
 }  // namespace

@@ -219,6 +219,20 @@ TEST(CostModel, LinksThatDoNotSleepTakePowerFromAStepAtTheLimit) {
   EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0);
 }
 
+// Ten times the rows. The first bucket leaves 150 ms after the begin of the step, and the last transfer is over 1 ms before its end: 151 ms of quiet,
+// step after step, of which the links sleep 101. Between the buckets lie 29.7 ms, too short for sleep. 251 - 101 = 150 ms of work pay for awake links.
+TEST(CostModel, LinksSleepInALongStretchWithoutTrafficAlsoAcrossTheEndOfAStep) {
+  LinkCeilings l = links();
+  l.awake = {2, 24e6, 24.48e6};  // 2%
+  StepParts p = scaled(parts(), 10);
+  p.power_limited = true;
+  EXPECT_NEAR(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0.02 * 150e6, 1);
+  // Gathers at the head of the step: quiet from there to 150 ms, and only 1 ms behind the rest.
+  const ScaledStep ahead = scaled_step(p, plan("zero1_ahead"), l, {}, {}, 2);
+  EXPECT_GT(ahead.awake_ns, 0.02 * 150e6);
+  EXPECT_LT(ahead.awake_ns, 0.02 * 153e6);
+}
+
 TEST(CostModel, WhatIsLeftOfATransferWhenItsWorkEndsIsPaidAtFullSpeed) {
   StepParts p = parts();
   p.embed_backward_ns = 300e3;

@@ -189,11 +189,30 @@ TEST(RankExchange, WeightsAreAsWideAsTheTrainerHasThem) {
     EXPECT_EQ(plan.collectives.front().op, "gather_weights");
   }
   cli::RankExchange copies;
-  copies.in_place = true;
+  copies.communicator = "peer";
   EXPECT_EQ(cli::exchange_of(d12("mixed"), copies, 2, 4096).collectives.front().kind, "all_gather_in_place");
   ProfileDocument unknown = d12("mixed");
   unknown.run.heads.reset();
   EXPECT_THROW(cli::exchange_of(unknown, {}, 2, 4096), stepscope::InputError);
+}
+
+// Two layers of d12 in 25 MiB of bf16, layer 1, layer 0, biases and norms, the embedding; or all but layer 0 at once.
+TEST(RankExchange, BucketsAreThoseThatTrainTakesByItself) {
+  const auto buckets = [](const char* communicator, double rows, int64_t bucket_mib = 0, int64_t accumulation = 1) {
+    cli::RankExchange exchange;
+    exchange.communicator = communicator;
+    exchange.bucket_mib = bucket_mib;
+    ProfileDocument d = d12("mixed");
+    d.run.accumulation = accumulation;
+    if (accumulation == 1) d.run.variants.clear();  // several micro-batches add up in fp32
+    const auto plan = cli::exchange_of(d, exchange, 2, rows).collectives;
+    return std::count_if(plan.begin(), plan.end(), [](const PlannedCollective& c) { return c.kind == "reduce_scatter"; });
+  };
+  EXPECT_EQ(buckets("peer", 16 * 1024), 9);
+  EXPECT_EQ(buckets("peer", 64 * 1024), 4);
+  EXPECT_EQ(buckets("peer", 64 * 1024, 25), 9);
+  EXPECT_EQ(buckets("nccl", 64 * 1024), 9);
+  EXPECT_EQ(buckets("peer", 16 * 1024, 0, 4), 3) << "a step of four micro-batches";
 }
 
 }  // namespace
