@@ -89,8 +89,8 @@ struct ArmReport {
   std::vector<std::string> command;
   std::string trainer;         // "" = a foreign command
   std::string program_sha256;  // "" = not ours to hash
-  std::optional<int64_t>
-      bucket_mib;  // MiB of gradients that its ranks exchange at a time; absent: one GPU, or measured when that was 25 for all
+  // MiB of gradients that its ranks exchange at a time; absent: one GPU, or measured when that was 25 whatever the workload.
+  std::optional<int64_t> bucket_mib;
   GateSummary gate;
   std::optional<SameLaunches> launches;
   std::string launches_absent;  // why they were not compared

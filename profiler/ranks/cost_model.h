@@ -74,10 +74,9 @@ struct ScaledStep {
   double head_ns = 0;           // exposed: what forward pass and the end of the step wait for weights
   double norm_ns = 0;           // exposed: what the update waits for the sums behind the norm
   double inflation_ns = 0;      // work that communication beside it made slower
-  double awake_ns =
-      0;  // what the power of links that do not sleep takes from the work beside which they do not, at the power limit; 0 where it was not measured
-  double straggler_ns = 0;  // the latest of N ranks
-  double tokens_per_s = 0;  // of all ranks
+  double awake_ns = 0;          // what the power of awake links takes from work at the power limit; 0 where that was not measured
+  double straggler_ns = 0;      // the latest of N ranks
+  double tokens_per_s = 0;      // of all ranks
 };
 ScaledStep scaled_step(const StepParts& parts, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,
                        const ScalingOptions& options, int64_t ranks);
