@@ -53,9 +53,9 @@ int64_t row_value_bytes(const RankExchange& e, const profiler::RunSection& run, 
 
 profiler::ExchangePlan exchange_of(const profiler::ProfileDocument& d, const RankExchange& e, int64_t ranks, double rows) {
   const gpt2::ModelConfig model = model_of(d.run);
-  const int64_t bucket_mib =
-      e.bucket_mib > 0 ? e.bucket_mib
-                       : gpt2::distributed::bucket_mib_for(model, {std::llround(rows), d.run.accumulation.value_or(1)}, e.communicator);
+  const int64_t bucket_mib = e.bucket_mib > 0 ? e.bucket_mib
+                                              : gpt2::distributed::bucket_mib_for(
+                                                    model, {std::llround(rows), d.run.accumulation.value_or(1), ranks}, e.communicator);
   const gpt2::distributed::BucketPlan plan(model, static_cast<int>(ranks), bucket_mib << 20, narrow_tensors(d.run));
   std::vector<profiler::GradientBucket> buckets;
   for (const gpt2::distributed::Bucket& b : plan.buckets()) buckets.push_back({b.elements, b.narrow ? "bf16" : e.reduce, b.ready_after});

@@ -272,7 +272,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (session != nullptr)
     trainer_opts.communicator = &session->connect(f.ranks, flags.trainer, dynamic_cast<CollectiveListener*>(listener.get()));
   if (session != nullptr)
-    trainer_opts.bucket_mib = bucket_mib_of(f.ranks.exchange, trainer_opts, {flags.batch_size * flags.seq_len, flags.accumulation});
+    trainer_opts.bucket_mib = bucket_mib_of(f.ranks.exchange, trainer_opts, {flags.batch_size * flags.seq_len, flags.accumulation, ranks});
   if (f.exchange_nothing && session == nullptr) throw stepscope::InputError("--exchange-nothing: expected several ranks, --gpus N");
   if (session != nullptr && (f.direct_in_silence || f.exchange_nothing)) {
     const auto [from, count] =

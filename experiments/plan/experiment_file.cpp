@@ -148,11 +148,17 @@ fs::path patch_of(const Reader& r, const YAML::Node& change, const Experiment& e
 // Frozen baselines know one GPU; a number of GPUs in `change` is a whole number, and those of the workloads are then arm A's.
 void check_gpus(const Reader& r, const YAML::Node& root, const Experiment& e) {
   if (e.common.flags.contains("gpus")) r.fail(root["common"], "common.flags: 'gpus' belongs to the workloads");
-  if (const auto changed = e.change.flags.find("gpus"); changed != e.change.flags.end()) {
-    const std::string& text = changed->second;
-    if (text.empty() || text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos || text == "0")
-      r.fail(root["change"], fmt::format("change.flags: gpus is '{}': expected a whole number, at least 1", text));
-  }
+  // What this program reads itself; the trainer refuses other values of its flags.
+  for (const auto& [where, settings] : {std::pair("change", &e.change), {"common", &e.common}})
+    for (const auto& [flag, least, digits] :
+         {std::tuple("gpus", 1, 4), {"bucket-mib", 0, 7}, {"accumulation", 1, 9}, {"grad-accumulation", 1, 9}}) {
+      const auto at = settings->flags.find(flag);
+      if (at == settings->flags.end()) continue;
+      const std::string& text = at->second;
+      if (text.empty() || text.size() > static_cast<size_t>(digits) || text.find_first_not_of("0123456789") != std::string::npos ||
+          std::stoll(text) < least)
+        r.fail(root[where], fmt::format("{}.flags: {} is '{}': expected a whole number, at least {}", where, flag, text, least));
+    }
   for (const Workload& w : e.workloads)
     if (e.frozen_baseline() && (gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1))
       r.fail(root["workloads"], fmt::format("the frozen baseline {} trains on one GPU: expected no gpus", e.baseline));
@@ -177,9 +183,10 @@ std::optional<int64_t> bucket_mib_of(const Experiment& e, const Workload& w, cha
   if (gpus == 1) return std::nullopt;
   if (const int64_t given = std::stoll(flag_of(e, arm, "bucket-mib", "0")); given > 0) return given;
   const std::string communicator = flag_of(e, arm, "communicator", "auto");
-  return gpt2::distributed::bucket_mib_for(gpt2::model_from_name(w.model),
-                                           {w.batch_size * w.seq_len, std::stoll(flag_of(e, arm, "accumulation", "1"))},
-                                           communicator == "auto" && gpus == 2 ? "peer" : communicator);
+  const std::string accumulation = flag_of(e, arm, "accumulation", flag_of(e, arm, "grad-accumulation", "1"));
+  const bool on_gpus = trainer_of(e, arm) != "reference";
+  return gpt2::distributed::bucket_mib_for(gpt2::model_from_name(w.model), {w.batch_size * w.seq_len, std::stoll(accumulation), gpus},
+                                           communicator == "auto" && gpus == 2 && on_gpus ? "peer" : communicator);
 }
 
 bool on_several_gpus(const Experiment& e, const Workload& w) { return gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1; }

@@ -134,12 +134,7 @@ class Campaign {
     if (!fs::exists(verdict_of(e.name))) return false;
     VerdictDocument d = load_verdict(verdict_of(e.name));
     if (was_cut_short(d)) return false;
-    std::string differs = session_.differs_from(d, e);
-    for (const Workload& w : e.workloads)
-      if (differs.empty() &&
-          std::none_of(d.workloads.begin(), d.workloads.end(), [&](const WorkloadSection& s) { return s.workload == w.text(); }))
-        differs = "other workloads";
-    if (!differs.empty()) {
+    if (const std::string differs = differs_from(d, e); !differs.empty()) {
       fmt::print(stderr, "stepscope: {}: its verdict is of {}: it is measured from the start\n", e.name, differs);
       return false;
     }
@@ -166,7 +161,16 @@ class Campaign {
   }
 
  private:
-  // Unfinished documents; an interrupted run with no verdict before it is the verdict itself.
+  // Of what else a decided verdict is; "" = of this experiment as it would be measured here.
+  std::string differs_from(const VerdictDocument& d, const Experiment& e) {
+    std::string differs = session_.differs_from(d, e);
+    for (const Workload& w : e.workloads)
+      if (differs.empty() &&
+          std::none_of(d.workloads.begin(), d.workloads.end(), [&](const WorkloadSection& s) { return s.workload == w.text(); }))
+        differs = "other workloads";
+    return differs;
+  }
+
   // Workloads of it whose arms are others now, and why.
   static std::vector<std::string> measured_anew(const VerdictDocument& d, const Experiment& e) {
     std::vector<std::string> out;
@@ -175,7 +179,8 @@ class Campaign {
     return out;
   }
 
-  std::vector<std::optional<VerdictDocument>> left_off_of(const std::vector<Experiment>& experiments) const {
+  // Unfinished documents, and decided ones of which some workloads stand; an interrupted run with no verdict before it is the verdict itself.
+  std::vector<std::optional<VerdictDocument>> left_off_of(const std::vector<Experiment>& experiments) {
     std::vector<std::optional<VerdictDocument>> out(o_.go_on ? experiments.size() : 0);
     for (size_t i = 0; i < out.size(); ++i) {
       const std::string& name = experiments[i].name;
@@ -184,7 +189,8 @@ class Campaign {
       } else if (fs::exists(verdict_of(name))) {
         VerdictDocument d = load_verdict(verdict_of(name));
         const size_t anew = measured_anew(d, experiments[i]).size();
-        if (was_cut_short(d) || (anew > 0 && anew < d.workloads.size())) out[i] = std::move(d);
+        const bool partly_stands = anew > 0 && anew < d.workloads.size() && differs_from(d, experiments[i]).empty();
+        if (was_cut_short(d) || partly_stands) out[i] = std::move(d);
       }
       // Where nothing was measured there is nothing that another plan or device would spoil.
       if (out[i] && !has_measured(*out[i])) out[i].reset();

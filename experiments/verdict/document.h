@@ -89,7 +89,7 @@ struct ArmReport {
   std::vector<std::string> command;
   std::string trainer;         // "" = a foreign command
   std::string program_sha256;  // "" = not ours to hash
-  // MiB of gradients that its ranks exchange at a time; absent: one GPU, or measured when that was 25 whatever the workload.
+  // MiB of gradients that its ranks exchange at a time; absent: one GPU, or measured when that was 25 without a flag.
   std::optional<int64_t> bucket_mib;
   GateSummary gate;
   std::optional<SameLaunches> launches;

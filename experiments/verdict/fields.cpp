@@ -292,7 +292,9 @@ const List<ArmReport>& FieldsOf<ArmReport>::list() {
       optional_field<&A::trainer>("trainer", "", "absent for a command of the user"),
       optional_field<&A::program_sha256>("program_sha256", "", "hash of the program file"),
       field<&A::bucket_mib>("bucket_mib", "MiB",
-                            "gradients that its ranks exchange at a time; absent for one GPU, and where it was 25 whatever the workload"),
+                            "gradients that its ranks exchange at a time, as its flags say or `train` chooses for GPUs that reach each "
+                            "other's memory; absent for "
+                            "one GPU, and before that choice was: 25 without a flag"),
       field<&A::gate>("gate", "", "whether it computes the right thing"),
       field<&A::launches>("launches", "", "timed steps against checked ones"),
       optional_field<&A::launches_absent>("launches_absent", "", "why they were not compared"),

@@ -7,31 +7,35 @@
 namespace gpt2::distributed {
 namespace {
 
-// With P parameters in a layer its backward pass takes 4 P FLOP for each row, at some 500 TFLOP/s; the others' gradients are 2 P (L - 1) bytes, of
-// which two ranks exchange half each way at 270 GB/s. Both take as long at 460 rows for each layer. Twice that leaves room for the sums, and for
-// more ranks, which exchange more than half.
-constexpr int64_t kRowsThatHideALayer = 1000;
+// An H200's: what products of a step reach, and copies to another one, each way.
+constexpr double kFlopPerSecond = 500e12, kBytesPerSecond = 270e9;
 
 // An H200 takes 60 ms or more for them, whichever trainer: ten more than its links take to fall asleep.
 constexpr double kFlopOfALongStep = 3e13;
 
-// Rounded down, so that layer 1 closes the bucket (bucket_plan.h).
-int64_t mib_without_layer_0(const ModelConfig& model) {
-  const TensorLayout layout = tensor_layout(model);
-  int64_t layer = 0;
+int64_t parameters_of_a_layer(const TensorLayout& layout) {
+  int64_t sum = 0;
   for (const TensorRow& row : kTensorTable)
-    if (row.per_layer) layer += layout[row.id].per_layer;
-  return (model.layers - 1) * layer * static_cast<int64_t>(sizeof(float)) >> 20;
+    if (row.per_layer) sum += layout[row.id].per_layer;
+  return sum;
 }
 
 }  // namespace
 
 int64_t bucket_mib_for(const ModelConfig& model, const StepSize& step, std::string_view communicator) {
-  const double flop =
-      6.0 * static_cast<double>(tensor_layout(model).total) * static_cast<double>(step.rows) * static_cast<double>(step.micro_batches);
-  const bool hides = step.rows / kRowsThatHideALayer >= model.layers;
-  if (communicator != "peer" || !hides || flop < kFlopOfALongStep) return kBucketMib;
-  return std::max(kBucketMib, mib_without_layer_0(model));
+  const TensorLayout layout = tensor_layout(model);
+  const auto layer = static_cast<double>(parameters_of_a_layer(layout)), rows = static_cast<double>(step.rows),
+             ranks = static_cast<double>(step.ranks), others = static_cast<double>(model.layers - 1);
+  // Gradients of several micro-batches are fp32. A rank sends and gets all slices but its own; of an all-reduce twice, for which the factor stands,
+  // and for the sums.
+  const double gradient_bytes = step.micro_batches > 1 ? 4 : 2;
+  const double exchange_s = others * layer * gradient_bytes * (ranks - 1) / ranks / kBytesPerSecond;
+  const bool hides = 4 * layer * rows / kFlopPerSecond >= 2 * exchange_s;
+  const bool embedding_is_last = rows * ranks > 2.0 * static_cast<double>(model.padded_vocab);  // as mixed/variant_refusals.cpp chooses
+  const bool is_long = 6.0 * static_cast<double>(layout.total) * rows * static_cast<double>(step.micro_batches) >= kFlopOfALongStep;
+  if (communicator != "peer" || !hides || !embedding_is_last || !is_long) return kBucketMib;
+  // Rounded down, so that layer 1 closes the bucket (bucket_plan.h).
+  return std::max(kBucketMib, static_cast<int64_t>(others * layer * sizeof(float)) >> 20);
 }
 
 }  // namespace gpt2::distributed

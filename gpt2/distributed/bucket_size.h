@@ -9,15 +9,17 @@ namespace gpt2::distributed {
 
 inline constexpr int64_t kBucketMib = 25;  // as TrainerOptions has it: a layer or two of d12
 
-// A rank's part of a step.
+// What each of some ranks computes in a step.
 struct StepSize {
   int64_t rows = 0;  // tokens of a micro-batch
   int64_t micro_batches = 1;
+  int64_t ranks = 1;
 };
 
 // kBucketMib, or as many MiB as all layers but layer 0 have: then these are one bucket, which travels beside layer 0's backward pass, so that the
 // links are quiet for most of the step and sleep. Awake links draw 15 W of a GPU's power limit (H200), and go to sleep after 50 ms without traffic.
-// So it takes a step that is long enough for that, and a layer whose backward pass is longer than the exchange of all others.
+// So it takes a step that is long enough for that, a layer whose backward pass is longer than the exchange of all others, and so many rows that the
+// embedding's gradient travels whole: where ranks gather its rows instead, wte's bucket and the tokens travel before all layers.
 // `communicator` as Communicator::name() has it: only with "peer", copies between the GPUs of one host; nobody has measured it with NCCL.
 int64_t bucket_mib_for(const ModelConfig& model, const StepSize& step, std::string_view communicator);
 

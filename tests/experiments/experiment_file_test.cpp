@@ -154,6 +154,11 @@ TEST(experiment_file, may_ask_for_several_gpus_for_both_arms_or_as_the_change) {
   for (const char arm : {'A', 'B'})
     EXPECT_THAT(trainer_arguments(change, change.workloads[0], arm), ::testing::Not(::testing::Contains("--gpus")));
   EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {gpus: two}")), HasSubstr("gpus is 'two'"));
+  for (const char* flag :
+       {"bucket-mib: abc", "bucket-mib: 12x", "bucket-mib: 99999999", "accumulation: four", "accumulation: 0", "grad-accumulation: -1"})
+    EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {" + std::string(flag) + "}")),
+                HasSubstr("': expected a whole number, at least"))
+        << flag;
   EXPECT_THAT(error_of(replaced(kGood, "matmul: tf32}", "matmul: tf32, gpus: 0}")), HasSubstr("x.yaml:10: gpus is 0: expected at least 1"));
   EXPECT_THAT(error_of(kGood + "common: {flags: {gpus: 2}}\n"), HasSubstr("'gpus' belongs to the workloads"));
 }

@@ -419,6 +419,15 @@ TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exc
   EXPECT_EQ(now.workloads[0].verdict, before.workloads[0].verdict);
   EXPECT_TRUE(now.workloads[1].runs.empty());
   EXPECT_EQ(now.workloads[1].reason, reason::kInterrupted);
+  // Of another plan nothing stands.
+  fs::remove(folder_ / "out/idea/last-attempt.json");
+  SessionOptions longer = few_pairs(&stop);
+  longer.plan.thresholds.looks = extended_looks(9, 9);
+  ExperimentSession other(std::move(longer));
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(run_campaign(other, {ranks}, c));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("now looks after 9 pairs for 0.3%: it is measured from the start"));
+  EXPECT_TRUE(load_verdict(folder_ / "out/idea/last-attempt.json").workloads[0].runs.empty());
 }
 
 // In a tree of its own whose step is one file; `build` stands in for the build of its arm.

@@ -446,6 +446,9 @@ TEST(Stale, where_ranks_exchange_other_pieces_of_gradients) {
   EXPECT_EQ(other_buckets(section(size, 1), size), "") << "both say it";
   const Experiment gpus = asked("flags: {gpus: 2}", "");
   EXPECT_THAT(other_buckets(section(gpus, 1), gpus), HasSubstr("(in arm B 25 MiB, now 297)"));
+  Experiment cpu = variant;
+  cpu.trainer = "reference";
+  EXPECT_EQ(other_buckets(section(cpu, 1), cpu), "") << "in host memory";
   const Experiment one = asked("variant: {moments: fp32}", "");
   EXPECT_EQ(other_buckets(section(one, 1), one), "");
 }

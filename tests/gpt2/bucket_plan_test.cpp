@@ -241,11 +241,13 @@ TEST(BucketPlan, AnotherNumberOfRanksIsAnotherFingerprintAlsoWhereTheLayoutIsThe
   EXPECT_GT(same, 0);
 }
 
+constexpr StepSize kLong{.rows = 64 * 1024, .micro_batches = 1, .ranks = 2};
+
 // d12 in a step that is long enough: one bucket of layers 11 to 1, and layer 0 by itself, whatever type its gradients have. A bucket that layer 0
 // completed would hide behind nothing.
 TEST(BucketSize, OneBucketOfAllLayersButLayer0WhereLinksCanSleepMeanwhile) {
   const ModelConfig d12 = model_from_name("d12");
-  const int64_t mib = bucket_mib_for(d12, {.rows = 64 * 1024}, "peer");
+  const int64_t mib = bucket_mib_for(d12, kLong, "peer");
   EXPECT_EQ(mib, 297);  // 11 x 27.04
   for (const unsigned narrow : {0u, kMatrices}) {
     const BucketPlan plan(d12, 2, mib * kMib, narrow);
@@ -257,23 +259,35 @@ TEST(BucketSize, OneBucketOfAllLayersButLayer0WhereLinksCanSleepMeanwhile) {
   }
   for (const char* name : {"d24", "d36", "d48"}) {
     const ModelConfig model = model_from_name(name);
-    const BucketPlan plan(model, 2, bucket_mib_for(model, {.rows = 64 * 1024}, "peer") * kMib);
+    const BucketPlan plan(model, 2, bucket_mib_for(model, kLong, "peer") * kMib);
     ASSERT_EQ(plan.buckets().size(), 3u) << name;
     EXPECT_EQ(plan.buckets()[0].ready_after, 1) << name;
   }
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 64 * 1024, .micro_batches = 4, .ranks = 2}, "peer"), 297);
+  EXPECT_EQ(bucket_mib_for(d12, {.rows = 64 * 1024, .micro_batches = 1, .ranks = 8}, "peer"), 297);
 }
 
 TEST(BucketSize, SmallBucketsWhereAStepIsTooShortForLinksToSleepOrALayerToHideTheRest) {
-  const ModelConfig d12 = model_from_name("d12"), d36 = model_from_name("d36");
-  EXPECT_EQ(bucket_mib_for(d12, {.rows = 4 * 1024}, "peer"), kBucketMib);
-  EXPECT_EQ(bucket_mib_for(d12, {.rows = 16 * 1024}, "peer"), kBucketMib) << "27 ms on an H200";
-  EXPECT_EQ(bucket_mib_for(d12, {.rows = 16 * 1024, .micro_batches = 4}, "peer"), 297) << "108 ms";
-  EXPECT_EQ(bucket_mib_for(d12, {.rows = 4 * 1024, .micro_batches = 16}, "peer"), kBucketMib) << "layer 0 does not hide the other layers";
-  EXPECT_EQ(bucket_mib_for(d36, {.rows = 16 * 1024}, "peer"), kBucketMib) << "nor here";
-  EXPECT_EQ(bucket_mib_for(d12, {.rows = 64 * 1024}, "nccl 2.28.9"), kBucketMib) << "by NCCL";
+  const ModelConfig d12 = model_from_name("d12"), d48 = model_from_name("d48");
+  const auto of = [](const ModelConfig& model, int64_t batch, int64_t micro_batches, int64_t ranks) {
+    return bucket_mib_for(model, {batch * 1024, micro_batches, ranks}, "peer");
+  };
+  EXPECT_EQ(of(d12, 4, 1, 2), kBucketMib);
+  EXPECT_EQ(of(d12, 16, 1, 2), kBucketMib) << "27 ms on an H200";
+  EXPECT_EQ(of(d12, 39, 1, 8), kBucketMib) << "3e13 FLOP are 39.3 sequences of 1024";
+  EXPECT_EQ(of(d12, 40, 1, 8), 297);
+  // The embedding's rows, and wte's bucket before the layers': as many bytes as wte's gradient at 2 x 50,304 tokens of all ranks.
+  EXPECT_EQ(of(d12, 16, 4, 2), kBucketMib);
+  EXPECT_EQ(of(d12, 49, 1, 2), kBucketMib);
+  EXPECT_EQ(of(d12, 50, 1, 2), 297);
+  // 500e12 / 4 / 270e9 = 463 rows for each byte and layer: 47 layers, 4 bytes, 7 of 8 slices, twice: 152,366.
+  EXPECT_EQ(of(d48, 148, 2, 8), kBucketMib);
+  EXPECT_GT(of(d48, 149, 2, 8), kBucketMib);
+  EXPECT_GT(of(d48, 75, 1, 8), kBucketMib) << "in bf16";
+  EXPECT_EQ(bucket_mib_for(d12, kLong, "nccl 2.28.9"), kBucketMib);
   // One layer is all there is, and small models have less than a bucket.
-  EXPECT_EQ(bucket_mib_for(models()[3], {.rows = 1 << 30, .micro_batches = 1 << 20}, "peer"), kBucketMib);
-  EXPECT_EQ(bucket_mib_for(model_from_name("tiny"), {.rows = 1 << 30}, "peer"), kBucketMib);
+  EXPECT_EQ(of(models()[3], 1 << 20, 1 << 20, 2), kBucketMib);
+  EXPECT_EQ(of(model_from_name("tiny"), 1 << 20, 1, 2), kBucketMib);
 }
 
 }  // namespace

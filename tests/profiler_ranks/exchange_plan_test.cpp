@@ -212,7 +212,7 @@ TEST(RankExchange, BucketsAreThoseThatTrainTakesByItself) {
   EXPECT_EQ(buckets("peer", 64 * 1024), 4);
   EXPECT_EQ(buckets("peer", 64 * 1024, 25), 9);
   EXPECT_EQ(buckets("nccl", 64 * 1024), 9);
-  EXPECT_EQ(buckets("peer", 16 * 1024, 0, 4), 3) << "a step of four micro-batches";
+  EXPECT_EQ(buckets("peer", 64 * 1024, 0, 2), 3) << "a step of two micro-batches, whose gradients are fp32";
 }
 
 }  // namespace
