@@ -146,7 +146,11 @@ std::string problem_words(const CLI::App& app, const CLI::Error& e) {
   if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))
     if (const CLI::Option* o = repeated_option(app))
       return o->get_name() + ": given " + std::to_string(o->count()) + " times, expected once";
-  return e.what();
+  const std::string words = e.what(), requires_word = " requires ";  // "--json requires text" reads as if --json took one
+  if (const size_t at = words.find(requires_word);
+      e.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiresError) && at != std::string::npos)
+    return words.substr(0, at) + ": expected " + words.substr(at + requires_word.size()) + " with it";
+  return words;
 }
 
 }  // namespace

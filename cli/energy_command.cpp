@@ -67,6 +67,7 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
   if (!f.quiet) how.progress = [](std::string_view what) { fmt::print(stderr, "energy: {}\n", what); };
   energy::Document document = energy::measure(*trainer, loop, how);
   document.run.git_revision = kGitRevision;
+  if (!gpu.uuid.empty()) document.run.uuid = gpu.uuid;
   document.run.command = line.text();
   return document;
 #else
@@ -92,8 +93,9 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.out.empty()) stepscope::write_output(f.out, json);
   if (profile) {
     stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
-    if (const std::string code = energy::other_code(document.run, *profile); !code.empty())
-      fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, code);
+    fmt::print(stderr, "stepscope: the joules of its ops were written into {}\n", f.profile);
+    for (const std::string& said : {energy::other_code(document.run, *profile), energy::other_gpu(document.run, *profile)})
+      if (!said.empty()) fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, said);
   }
   fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }

@@ -58,6 +58,7 @@ template <class A>
 void fields(A& a, std::conditional_t<A::kReads, RunSettings, const RunSettings>& s) {
   a("trainer", s.trainer);
   a("device", s.device);
+  a("uuid", s.uuid);
   a("model", s.model);
   a("batch_size", s.batch_size);
   a("seq_len", s.seq_len);
@@ -97,6 +98,8 @@ void fields(A& a, std::conditional_t<A::kReads, StepEnergy, const StepEnergy>& s
   a("clock_exponent", s.clock_exponent);
   a("full_clock_joules", s.full_clock_joules);
   a("full_clock_mhz", s.full_clock_mhz);
+  a("limited_joules", s.limited_joules);
+  a("limited_mhz", s.limited_mhz);
   a("loss_before", s.loss_before);
   a("loss_after", s.loss_after);
 }

@@ -17,6 +17,7 @@ struct RunSettings {
   std::string trainer, device, model, matmul, recompute, weight_rounding, driver, git_revision, command, measured_at;
   int64_t batch_size = 0, seq_len = 0, accumulation = 1;
   std::map<std::string, std::string> variants;
+  std::optional<std::string> uuid;  // of the GPU; documents of before 2026-11-30 have none
 };
 
 struct Method {
@@ -67,6 +68,8 @@ struct StepEnergy {
   std::optional<double> clock_exponent;
   // With pauses, so at the highest clock: joules without those of the pauses.
   std::optional<double> full_clock_joules, full_clock_mhz;
+  // The window of the captured step just before it, which clock_exponent compares it with; absent with --full-clock, and before 2026-11-30.
+  std::optional<double> limited_joules, limited_mhz;
   double loss_before = 0, loss_after = 0;
 };
 

@@ -58,6 +58,9 @@ struct Checks {
            fmt::format("found {}, by which {:.4g} J at {:.0f} MHz are {:.3g} J at {:.0f} MHz, expected the step's {:.4g} J "
                        "within a factor of {}",
                        *s.clock_exponent, *s.full_clock_joules, *s.full_clock_mhz, brought, *s.sm_clock_mhz, of_step, kExponentFactor));
+    if (s.limited_joules && s.limited_mhz)
+      same(*s.clock_exponent, std::log(*s.full_clock_joules / *s.limited_joules) / std::log(*s.full_clock_mhz / *s.limited_mhz),
+           "step.clock_exponent", "ln(full_clock_joules / limited_joules) / ln(full_clock_mhz / limited_mhz)");
   }
 
   void coefficients() const {
@@ -156,6 +159,8 @@ void check_more_than_zero(const Document& d, const std::string& file) {
   c.more(d.step.power_limit_w, "step.power_limit_w");
   c.more(d.step.max_sm_clock_mhz, "step.max_sm_clock_mhz");
   c.more(d.step.full_clock_mhz, "step.full_clock_mhz");
+  c.more(d.step.limited_joules, "step.limited_joules");
+  c.more(d.step.limited_mhz, "step.limited_mhz");
   for (size_t i = 0; i < d.ops.size(); ++i) {
     c.more(d.ops[i].instances, fmt::format("ops[{}].instances", i));
     c.more(d.ops[i].launches, fmt::format("ops[{}].launches", i));

@@ -46,7 +46,7 @@ std::vector<std::string> differences(const RunSettings& here, const profiler::Pr
   return found;
 }
 
-constexpr const char* kOtherCode = "energy_of_other_code";
+constexpr const char *kOtherCode = "energy_of_other_code", *kOtherGpu = "energy_of_other_gpu";
 
 }  // namespace
 
@@ -55,6 +55,11 @@ std::string other_code(const RunSettings& run, const profiler::ProfileDocument& 
   if (run.git_revision.empty() || !there) return "";
   if (run.git_revision != *there) return fmt::format("joules of {}, times of {}", run.git_revision, *there);
   return stepscope::has_uncommitted_changes(*there) ? fmt::format("both of {}, whose uncommitted changes may differ", *there) : "";
+}
+
+std::string other_gpu(const RunSettings& run, const profiler::ProfileDocument& profile) {
+  const profiler::Text& there = profile.environment.uuid;
+  return run.uuid && there && *run.uuid != *there ? fmt::format("joules of {}, times of {}", *run.uuid, *there) : "";
 }
 
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {
@@ -66,11 +71,11 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
   if (document.method.by_launch)
     throw stepscope::InputError("the energy document has launches of ops, the profile has ops: measure without --by-launch");
   require_same_run(document.run, profile);
-  std::erase_if(profile.missing, [](const profiler::MissingRow& m) { return m.name == kOtherCode; });  // of joules that were there before
-  if (const std::string code = other_code(document.run, profile); !code.empty()) {
-    profiler::add_missing(profile, {kOtherCode, 1, code});
-    profiler::sort_missing(profile);
-  }
+  // Of joules that were there before.
+  std::erase_if(profile.missing, [](const profiler::MissingRow& m) { return m.name == kOtherCode || m.name == kOtherGpu; });
+  for (const auto& [name, said] : {std::pair(kOtherCode, other_code(document.run, profile)), {kOtherGpu, other_gpu(document.run, profile)}})
+    if (!said.empty()) profiler::add_missing(profile, {name, 1, said});
+  profiler::sort_missing(profile);
   for (profiler::OpRow& row : profile.ops) {
     for (const OpEnergy& op : document.ops) {
       if (op.pass != row.pass || op.op != row.op) continue;

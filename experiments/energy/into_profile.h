@@ -14,7 +14,10 @@ void require_same_run(const RunSettings& run, const profiler::ProfileDocument& p
 // reason to refuse, since most commits change no kernel, but one to say so.
 std::string other_code(const RunSettings& run, const profiler::ProfileDocument& profile);
 
-// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code(). Throws as
+// "joules of GPU-1, times of GPU-2"; "": of one GPU, or one of them does not say. Two GPUs of one name differ by some percent.
+std::string other_gpu(const RunSettings& run, const profiler::ProfileDocument& profile);
+
+// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code() and of other_gpu(). Throws as
 // require_same_run, and stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
 

@@ -248,6 +248,10 @@ class Measurement {
     const Window& before = measured_.back().window;
     d_.step.clock_exponent = clock_exponent_of(
         o_.full_clock ? AtClock{d_.step.joules, d_.step.sm_clock_mhz} : AtClock{before.joules_per_step(), before.sm_clock_mhz}, full_clock);
+    if (!o_.full_clock) {
+      d_.step.limited_joules = before.joules_per_step();
+      d_.step.limited_mhz = before.sm_clock_mhz;
+    }
     d_.step.full_clock_joules = full_clock.joules;
     d_.step.full_clock_mhz = full_clock.sm_clock_mhz;
     d_.probes.push_back({"spin", {spin.power_w(), 0, 0, spin.sm_clock_mhz}});

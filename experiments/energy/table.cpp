@@ -52,9 +52,10 @@ std::string closure_lines(const Document& d) {
     text += line(d.method.full_clock ? "all ops, at the highest clock" : "all ops, as a copy adds", d.closure);
   }
   if (d.step.full_clock_joules)
-    text +=
-        fmt::format("with pauses the step takes {:.4g} J at {} MHz{}\n", *d.step.full_clock_joules, figure(d.step.full_clock_mhz, 1, 0),
-                    d.step.clock_exponent ? fmt::format(": joules go with the clock to the power of {:.2f}", *d.step.clock_exponent) : "");
+    text += fmt::format(
+        "with pauses the step takes {:.4g} J at {} MHz{}{}\n", *d.step.full_clock_joules, figure(d.step.full_clock_mhz, 1, 0),
+        d.step.limited_joules ? fmt::format(", without {:.4g} J at {} MHz", *d.step.limited_joules, figure(d.step.limited_mhz, 1, 0)) : "",
+        d.step.clock_exponent ? fmt::format(": joules go with the clock to the power of {:.2f}", *d.step.clock_exponent) : "");
   if (d.step.twice_over_two)
     text += fmt::format("the step with a copy of all of it takes {:.4f} of the joules of two steps\n", *d.step.twice_over_two);
   return text;

@@ -91,14 +91,24 @@ std::string throttled(const ProfileDocument& d) {
   return !e.samples && e.throttle_reasons.empty() ? "-" : fmt::format("{}", fmt::join(e.throttle_reasons, "+"));
 }
 
+// Those of all ranks, whose order says nothing: which of them is the median one may change from run to run.
+std::string gpus_of(const ProfileDocument& d) {
+  std::vector<std::string> uuids;
+  for (const RankRow& r : d.ranks)
+    if (r.uuid) uuids.push_back(*r.uuid);
+  if (uuids.empty()) return shown(d.environment.uuid);
+  std::sort(uuids.begin(), uuids.end());
+  return fmt::format("{}", fmt::join(uuids, "+"));
+}
+
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
   // What one of them does not say is no difference.
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
     if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
   };
   add("device", shown(device(a, b)), shown(device(b, a)), true);
-  // Two GPUs of one name differ by some percent. Of several ranks it is the one whose passes the document shows.
-  add("GPU", shown(a.environment.uuid), shown(b.environment.uuid), false);
+  // Two GPUs of one name differ by some percent.
+  add("GPU", gpus_of(a), gpus_of(b), false);
   const auto add_words = [&](const std::string& prefix, const std::map<std::string, std::string>& x,
                              const std::map<std::string, std::string>& y, const char* absent) {
     std::map<std::string, std::pair<std::string, std::string>> both;

@@ -159,6 +159,26 @@ void check_vocabularies(const ProfileDocument& d, const std::string& source) {
               "severity");
 }
 
+// Times and tokens/s are worked out of what stands beside them.
+void check_rates(ProfileDocument& d, const std::string& source) {
+  const Number tokens = d.run.tokens_per_step.value_or(0) > 0 ? Number(static_cast<double>(*d.run.tokens_per_step)) : std::nullopt;
+  if (const Number& median = d.timing.step_time_ns.median; tokens && median.value_or(0) > 0 && d.timing.tokens_per_s)
+    check_number(*d.timing.tokens_per_s, *tokens / *median * 1e9, source, "timing.tokens_per_s",
+                 "run.tokens_per_step / timing.step_time_ns.median");
+  const auto ranks = static_cast<double>(d.world.size.value_or(1));
+  for (size_t i = 0; i < d.timing.states.size(); ++i) {
+    StateRow& row = d.timing.states[i];
+    const std::string place = fmt::format("timing.states[{}].", i);
+    if (row.steps > 0)
+      check_number(row.step_time_ns, row.time_ns / static_cast<double>(row.steps), source, place + "step_time_ns", "time_ns / steps");
+    if (!tokens || !row.tokens_per_s || !(row.step_time_ns > 0)) continue;
+    const double one = *tokens / row.step_time_ns * 1e9;
+    // Documents of several ranks had those of one rank here before 2026-11-29.
+    if (std::abs(*row.tokens_per_s - one) <= 1e-6 * one) row.tokens_per_s = one * ranks;
+    check_number(*row.tokens_per_s, one * ranks, source, place + "tokens_per_s", "tokens of all ranks / step_time_ns");
+  }
+}
+
 }  // namespace
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
@@ -222,6 +242,7 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
       if (j.contains(key))
         throw stepscope::InputError(fmt::format("{}: ranks: is missing, expected one row of each rank: {} is there", source, key));
     check_vocabularies(d, source);
+    check_rates(d, source);
     return d;
   }
   read_object(section("world"), d.world, source, "world");
@@ -232,6 +253,7 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(section("lanes"), d.lanes, source, "lanes");
   check_vocabularies(d, source);
   check_ranks(d, source);
+  check_rates(d, source);
   return d;
 }
 

@@ -155,6 +155,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"passes_from_rules", notice, "ingest",
      "Pass, layer and op come from a rules file, which goes by kernel names, not from ranges of the "
      "program."},
+    {"rules_not_used", notice, "ingest",
+     "Ranges of the program already say the pass of these kernels, and rules place only what has none; no rule was used."},
     {"kernels_without_rule", notice, "ingest", "No rule fits these kernels; they are shown as unattributed. Extend the rules file."},
     {"launches_multiplied", notice, "ingest",
      "The rules let one launch stand for several equal layers: sums hold times that were not measured."},
@@ -166,6 +168,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Energy per step needs a second or more of steps and the driver's energy counter; take more --steps, or --sustained."},
     {"energy_of_other_code", notice, "document",
      "The joules of the ops were measured with another build than the times beside them; where its kernels differ, they belong to others."},
+    {"energy_of_other_gpu", notice, "document",
+     "The joules of the ops were measured on another GPU of the same name than the times beside them; two of them differ by some percent."},
     {"sustained_not_measured", notice, "document", "There is no warm step time of this program; run more steps."},
     {"timed_steps_missing", severe, "document",
      "run.json holds no step in the timed range, so ms/step and tokens/s are absent; run more steps."},

@@ -111,6 +111,8 @@ View collective_view(const ProfileDocument& d, Output output, size_t top) {
       rows.resize(top);
     }
   }
+  if (d.ranks.size() > 1)
+    view.notes.push_back("ms, exposed and hidden are medians over the ranks, so they do not add up to what one rank pays.");
   for (const CollectiveRow* c : rows) {
     ViewRow row;
     add_cells(row, fields, *c);

@@ -141,7 +141,7 @@ TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
       {a + out + " --document page", "page"},
       {a + out + " --end-of-text after", "after"},
       {a + out + " --check " + file("a.txt"), "excludes"},
-      {"", "--vocab requires"},
+      {"", "--vocab: expected text with it"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome o = data(arguments);
@@ -351,9 +351,9 @@ TEST_F(WeightsCli, wrong_uses_say_what_was_expected) {
            {"--import " + m + to + " --check " + m, "excludes"},
            {"--export " + file("fp32.bin") + to + " --fetch tinyshakespeare", "excludes"},
            {"--import " + m + to + " " + m, "excludes"},
-           {"--export " + file("fp32.bin") + to + " --bf16", "--bf16 requires --import"},
-           {"--export " + file("fp32.bin") + to + " --heads 2", "--heads requires --import"},
-           {"--import " + m + to + " --json", "--json requires"},
+           {"--export " + file("fp32.bin") + to + " --bf16", "--bf16: expected --import with it"},
+           {"--export " + file("fp32.bin") + to + " --heads 2", "--heads: expected --import with it"},
+           {"--import " + m + to + " --json", "--json: expected text with it"},
            {"--import " + m + to + " --heads 3", "3 heads do not divide 128 channels"},
            {"--import " + file("fp32.bin") + to, "fp32.bin: "},
            {"--export " + m + to, "m.safetensors: "},

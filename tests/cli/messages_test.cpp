@@ -218,12 +218,12 @@ TEST(Mistakes, FlagsOfTrainThatWouldDoNothingAreNamed) {
   const std::string train = "train --trainer reference --model tiny -b 1 -t 8 --steps 1 ";
   for (const auto& [flags, message] :
        {std::pair("--val-data a.bin", "--val-data: expected --val-every N with it"),
-        std::pair("--val-batches 3", "--val-batches requires --val-every"),
-        std::pair("--sample-tokens 3", "--sample-tokens requires --sample-every"),
-        std::pair("--sample-temperature 1", "--sample-temperature requires --sample-every"),
-        std::pair("--sample-top-k 3", "--sample-top-k requires --sample-every"),
-        std::pair("--tokenizer a.bin", "--tokenizer requires --sample-every"),
-        std::pair("--keep-checkpoints 3", "--keep-checkpoints requires --checkpoints"),
+        std::pair("--val-batches 3", "--val-batches: expected --val-every with it"),
+        std::pair("--sample-tokens 3", "--sample-tokens: expected --sample-every with it"),
+        std::pair("--sample-temperature 1", "--sample-temperature: expected --sample-every with it"),
+        std::pair("--sample-top-k 3", "--sample-top-k: expected --sample-every with it"),
+        std::pair("--tokenizer a.bin", "--tokenizer: expected --sample-every with it"),
+        std::pair("--keep-checkpoints 3", "--keep-checkpoints: expected --checkpoints with it"),
         std::pair("--communicator nccl", "--communicator: expected --gpus N with it"),
         std::pair("--bucket-mib 5", "--bucket-mib: expected --gpus N with it"),
         std::pair("--stall-timeout 5", "--stall-timeout: expected --gpus N with it"),

@@ -647,6 +647,15 @@ TEST(Diff, NamesTwoGpusOfOneName) {
   ASSERT_EQ(shown.size(), 1u);
   EXPECT_EQ(shown[0].what + " " + shown[0].a + " " + shown[0].b, "GPU GPU-1 GPU-2");
   EXPECT_FALSE(shown[0].unlike);
+  // Of two ranks the other one may be the median one: the same two GPUs all the same.
+  a.ranks.resize(2), b.ranks.resize(2);
+  a.ranks[0].uuid = b.ranks[1].uuid = "GPU-1";
+  a.ranks[1].uuid = b.ranks[0].uuid = "GPU-2";
+  EXPECT_TRUE(diff_profiles(a, b).runs.empty());
+  b.ranks[0].uuid = "GPU-3";
+  const auto others = diff_profiles(a, b).runs;
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].what + " " + others[0].a + " " + others[0].b, "GPU GPU-1+GPU-2 GPU-1+GPU-3");
 }
 
 // Two runs that differ in one field of base/run_fields.h only: diff names it, in its own words, with both values.

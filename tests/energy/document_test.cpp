@@ -42,12 +42,14 @@ Document document() {
            4,
            1024,
            1,
-           {{"gelu_backward", "kernel"}}};
+           {{"gelu_backward", "kernel"}},
+           "GPU-1"};
   d.method = {0.6, 1.03, 0.5, 33, 0.0012, false, false, true};
   d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 6.2 / 0.009, d.step.power_limit_w = 700, d.step.clock_limited = true;
   d.step.graph_joules = 6.1, d.step.graph_seconds = 0.0091;
   d.step.sm_clock_mhz = 1800, d.step.max_sm_clock_mhz = 1980, d.step.clock_exponent = 0.55;
   d.step.full_clock_joules = 6.6, d.step.full_clock_mhz = 1975;
+  d.step.limited_joules = 6.6 * std::pow(1810.0 / 1975, 0.55), d.step.limited_mhz = 1810;
   d.probes = {{"spin", {120, 0, 0, 1980}}, {"copy", {420, 4e12, 0, 1980}}, {"product", {680, 0, 8e14, 1500}}};
   d.coefficients = energy::Coefficients{120, 75e-12, 0.7e-12, 4e12, 8e14};
   d.ops = {op("forward", "qkv", 0.30, 0.25), op("backward", "attention", 0.60, 0.2), op("optimizer", "adamw", 0.5, 0.46)};
@@ -129,6 +131,7 @@ TEST(EnergyDocument, NumbersThatNoMeasurementHasAreRefused) {
   EXPECT_EQ(with("/step/graph_joules", -1), "x.json: step.graph_joules: found -1, expected more than 0");
   EXPECT_EQ(with("/step/sm_clock_mhz", 0), "x.json: step.sm_clock_mhz: found 0, expected more than 0");
   EXPECT_THAT(with("/step/clock_exponent", 99), HasSubstr("x.json: step.clock_exponent: found 99, by which 6.6 J at 1975 MHz are "));
+  EXPECT_THAT(with("/step/clock_exponent", 0.56), HasSubstr("step.clock_exponent: found 0.56, expected 0.5"));
   EXPECT_THAT(with("/step/clock_exponent", -9), HasSubstr(" J at 1800 MHz, expected the step's 6.1 J within a factor of 2"));
   EXPECT_EQ(with("/method/window_noise", -1), "x.json: method.window_noise: found -1, expected 0 or more");
   EXPECT_EQ(with("/run/batch_size", 0), "x.json: run.batch_size: found 0, expected more than 0");

@@ -139,4 +139,21 @@ TEST(IntoProfile, JoulesOfOtherCodeAreSaidInTheDocument) {
   EXPECT_EQ(words("abc", "abc", before), "") << "those joules are replaced";
 }
 
+TEST(IntoProfile, JoulesOfAnotherGpuOfThatNameAreSaidInTheDocument) {
+  auto d = measured_document();
+  const auto words = [&](const char* there, profiler::ProfileDocument p = profile()) {
+    p.environment.uuid = there;
+    energy::add_to_profile(d, p);
+    std::string all;
+    for (const auto& m : p.missing) all += m.severity + " " + m.name + ": " + m.detail + ";";
+    return all;
+  };
+  EXPECT_EQ(words("GPU-2"), "") << "documents of before say no GPU";
+  d.run.uuid = "GPU-1";
+  EXPECT_EQ(words("GPU-2"), "notice energy_of_other_gpu: joules of GPU-1, times of GPU-2;");
+  auto before = profile();
+  before.missing.push_back({"energy_of_other_gpu", "notice", "document", 1, "joules of GPU-3, times of GPU-1", "a"});
+  EXPECT_EQ(words("GPU-1", before), "") << "those joules are replaced";
+}
+
 }  // namespace

@@ -144,11 +144,14 @@ TEST(ToRecording, RulesThatPlaceNothingAreNotNamedAsTheSourceOfPasses) {
   for (ForeignResult& k : ours.results) k.path = "step/forward/3/qkv";
   const Recording by_ranges = to_recording(ours, o);
   EXPECT_EQ(find(by_ranges, "passes_from_rules"), nullptr);
+  ASSERT_NE(find(by_ranges, "rules_not_used"), nullptr) << "a flag without effect is said";
+  EXPECT_EQ(find(by_ranges, "rules_not_used")->count, 3);
   for (const LaunchRecord& l : by_ranges.launches) EXPECT_EQ(l.path, "step/forward/3/qkv");
   ours.results[1].path.clear();
   const Recording r = to_recording(ours, o);
   ASSERT_NE(find(r, "passes_from_rules"), nullptr);
   EXPECT_EQ(find(r, "passes_from_rules")->count, 1);
+  EXPECT_EQ(find(r, "rules_not_used"), nullptr);
 }
 
 TEST(ToRecording, WithoutRangesAndRulesPassesAreUnknown) {

@@ -92,11 +92,32 @@ TEST(RankDocument, RanksThatAreNotThoseOfTheWorldAreRefused) {
 TEST(RankDocument, SectionsOfRanksWithoutTheRanksAreRefused) {
   json without = joined_ranks();
   without.erase("ranks");
+  without["timing"].erase("states");  // whose tokens/s are of two ranks
   EXPECT_EQ(reading_error(without), "p.json: ranks: is missing, expected one row of each rank: world is there");
   for (const char* section : {"world", "rank_passes", "collectives", "collective_ranks", "lanes"}) {
     without.erase(section);
     EXPECT_EQ(reading_error(without).empty(), std::string(section) == "lanes") << section;
   }
+}
+
+// 9e9 tokens/s were shown as they stood, and `diff` compared a mean step of 1 ns.
+TEST(RankDocument, RatesThatDoNotFollowFromTheirStepsAreRefused) {
+  const json whole = joined_ranks();
+  ASSERT_FALSE(whole["timing"]["states"].empty());
+  json faster = whole;
+  faster["timing"]["tokens_per_s"] = 9e9;
+  faster["world"]["tokens_per_s"] = 18e9;
+  EXPECT_THAT(reading_error(faster), HasSubstr("p.json: timing.tokens_per_s: found 9000000000"));
+  EXPECT_THAT(error_with_changed("/timing/states/0/step_time_ns", 1),
+              HasSubstr("p.json: timing.states[0].step_time_ns: found 1, expected"));
+  EXPECT_THAT(error_with_changed("/timing/states/0/tokens_per_s", 9e9),
+              HasSubstr("p.json: timing.states[0].tokens_per_s: found 9000000000"));
+  // Older documents have those of one rank there.
+  json older = whole;
+  json& row = older["timing"]["states"][0];
+  row["tokens_per_s"] = row["tokens_per_s"].get<double>() / 2;
+  const ProfileDocument read = profile_from_json(older.dump(), "p.json");
+  EXPECT_DOUBLE_EQ(*read.timing.states[0].tokens_per_s, whole["timing"]["states"][0]["tokens_per_s"].get<double>());
 }
 
 TEST(RankDocument, CommunicationThatDoesNotAddUpIsRefused) {

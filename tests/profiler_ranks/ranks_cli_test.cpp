@@ -101,7 +101,7 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
                   "--first-timed-step 2 and --timed-steps 2: " + file("run.json") + " has 3 steps"),
         std::pair(" --run-json " + file("run.json"),
                   std::string("run.json: a run of 3 steps, of which none is said to be timed, expected --timed-steps N with it")),
-        std::pair(std::string(" --timed-steps 2"), std::string("--timed-steps requires --run-json"))}) {
+        std::pair(std::string(" --timed-steps 2"), std::string("--timed-steps: expected --run-json with it"))}) {
     const Outcome refused = stepscope(recordings + flags);
     EXPECT_EQ(refused.exit_code, 2) << flags;
     EXPECT_THAT(refused.err, HasSubstr(why));
