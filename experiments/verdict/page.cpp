@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/atomic_file.h"
 #include "base/read_file.h"
@@ -227,6 +228,11 @@ std::string shared_text(const WorkloadSection& w) {
   return fmt::format("Arm A's processes also served {}: an error of theirs is in all of these verdicts.\n", w.sustained->shared_with);
 }
 
+std::string gpus_text(const WorkloadSection& w) {
+  if (!w.a_gpus || !w.b_gpus || *w.a_gpus == *w.b_gpus) return "";
+  return "The arm of fewer GPUs ran on the first ones, and more are as fast as the slowest of them: where GPUs differ, B / A does too.\n";
+}
+
 std::string workload_section(const WorkloadSection& w, const ThresholdsSection& t) {
   std::string out = fmt::format("## {}: {}\n\n{} ({}).\n\n", w.workload, name(w.verdict), w.sentence, w.reason);
   out += "| | A | B | B / A |\n|---|---|---|---|\n" + (w.sustained ? sustained_rows(w) : turns_rows(w));
@@ -236,7 +242,7 @@ std::string workload_section(const WorkloadSection& w, const ThresholdsSection& 
   out += "\n";
   if (const std::string cap = cap_text(w); !cap.empty()) out += cap + "\n";
   if (!w.equal_clocks_absent.empty()) out += fmt::format("No ratio at equal clocks: {}.\n", w.equal_clocks_absent);
-  out += turns_text(w, t) + statistics_text(w, t) + shared_text(w);
+  out += turns_text(w, t) + statistics_text(w, t) + shared_text(w) + gpus_text(w);
   if (w.planted_pct) out += fmt::format("Planted in B: {:+.1f}%.\n", *w.planted_pct);
   if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
   out += self_check_text(w);
@@ -247,11 +253,31 @@ std::string workload_section(const WorkloadSection& w, const ThresholdsSection& 
   return out + "No waterfall: " + w.waterfall_absent + ".\n\n";
 }
 
-std::string question_section(const ExperimentSection& e) {
+// What arm A has beside the workload, read off its command; arm B has it too where the change does not say otherwise.
+std::string common_flags(const VerdictDocument& d) {
+  static const std::set<std::string> workload{"--trainer", "--model", "--batch-size", "--seq-len", "--matmul", "--steps", "--gpus"};
+  if (d.workloads.empty() || !d.code.a_revision.empty()) return "";
+  const std::vector<std::string>& command = d.workloads.front().a.command;
+  std::vector<std::string> rest;
+  for (size_t i = 2; i < command.size(); ++i) {  // behind the program and its subcommand
+    if (workload.contains(command[i]))
+      ++i;
+    else
+      rest.push_back(command[i]);
+  }
+  return fmt::format("{}", fmt::join(rest, " "));
+}
+
+std::string question_section(const VerdictDocument& d) {
+  const ExperimentSection& e = *d.experiment;
+  const std::string common = e.against_frozen() ? "" : common_flags(d);
   const std::string proof = e.prediction ? e.prediction->sentence : std::string(kNotShownEarlier) + ": nobody looked";
   return fmt::format("**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n({}.)\n\n", e.question,
                      e.hypothesis, e.change.starts_with("--") ? "`" + e.change + "`" : e.change, e.compound ? " (compound)" : "",
-                     e.against_frozen() ? "the frozen baseline " + e.baseline : "the defaults", e.arithmetic, proof);
+                     e.against_frozen() ? "the frozen baseline " + e.baseline
+                     : common.empty()   ? "the defaults"
+                                        : "the defaults with `" + common + "`",
+                     e.arithmetic, proof);
 }
 
 std::string step_lines(const WorkloadSection& w) {
@@ -299,7 +325,7 @@ std::string page_of(const VerdictDocument& v) {
     out += fmt::format("What commands at {} measured counts too: no source of the step differs.\n\n",
                        fmt::join(v.code.earlier_revisions, ", "));
   if (v.code.dirty()) out += "**Measured on a tree with uncommitted changes**: the revision does not hold all of the code that ran.\n\n";
-  if (v.experiment) out += question_section(*v.experiment);
+  if (v.experiment) out += question_section(v);
   for (const WorkloadSection& w : v.workloads) out += workload_section(w, v.thresholds);
   out += v.ledger.sentence + ".\n\n";
   return out + "Made by `" + v.command + "`.\n\n";
@@ -320,7 +346,8 @@ std::string summary_of(const VerdictDocument& v) {
   for (const WorkloadSection& w : v.workloads) {
     out += fmt::format("{} | {}: {} ({})\n  {}\n", v.name, w.workload, name(w.verdict), w.reason, w.sentence);
     out += step_lines(w);
-    if (const std::string shared = shared_text(w); !shared.empty()) out += "  " + shared;
+    for (const std::string& said : {shared_text(w), gpus_text(w)})
+      if (!said.empty()) out += "  " + said;
     for (const SelfCheckResult& c : w.self_checks)
       if (c.notice) out += "  notice: " + c.sentence + "\n";
     if (w.waterfall) out += waterfall_lines(*w.waterfall);

@@ -209,6 +209,23 @@ TEST(alone, notices_shared_baseline_and_uncommitted_changes_are_said) {
   EXPECT_THAT(index_table({d}, ""), HasSubstr("faster (uncommitted changes)"));
 }
 
+// "against the defaults" was said of arms that both had another way of communication.
+TEST(alone, page_says_what_both_arms_have_and_that_gpus_differ) {
+  VerdictDocument d = document({alone(-0.5)});
+  EXPECT_THAT(page_of(d), HasSubstr(", against the defaults.\n"));
+  EXPECT_THAT(page_of(d), Not(HasSubstr("ran on the first ones")));
+  d.workloads[0].a.command = {"stepscope", "train", "--trainer", "mixed",   "--model", "d12", "--batch-size", "4",
+                              "--seq-len", "1024",  "--steps",   "{steps}", "--gpus",  "2",   "--variant",    "communication=zero1",
+                              "--matmul",  "bf16"};
+  d.workloads[0].a_gpus = d.workloads[0].b_gpus = 2;
+  EXPECT_THAT(page_of(d), HasSubstr(", against the defaults with `--variant communication=zero1`.\n"));
+  EXPECT_THAT(page_of(d), Not(HasSubstr("ran on the first ones")));
+  d.workloads[0].a_gpus = 1;
+  for (const std::string& text : {page_of(d), summary_of(d)}) EXPECT_THAT(text, HasSubstr("The arm of fewer GPUs ran on the first ones"));
+  d.code.a_revision = "abc";
+  EXPECT_THAT(page_of(d), HasSubstr(", against the defaults.\n")) << "flags of `experiment since` are its own";
+}
+
 TEST(alone, what_was_not_to_be_had_is_absent) {
   WorkloadResult r = alone(-0.5);
   for (AloneRun& run : r.log.runs) {
