@@ -46,7 +46,7 @@ int64_t row_value_bytes(const RankExchange& e, const profiler::RunSection& run, 
     return slot != run.variants.end() && slot->second == "bf16" ? 2 : 4;
   }
   if (e.embedding == "dense" || run.trainer != "mixed" || e.communication == "all_reduce") return 0;
-  return rows_of_all * 2 <= static_cast<double>(model.padded_vocab) * 4 ? 2 : 0;
+  return gpt2::distributed::rows_are_fewer_bytes(model, rows_of_all) ? 2 : 0;
 }
 
 }  // namespace

@@ -269,10 +269,10 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   }
   if (f.ranks.exchange.nccl_blocks > 0) options.nccl_blocks = f.ranks.exchange.nccl_blocks;
   const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
-  if (session != nullptr)
+  if (session != nullptr) {
     trainer_opts.communicator = &session->connect(f.ranks, flags.trainer, dynamic_cast<CollectiveListener*>(listener.get()));
-  if (session != nullptr)
     trainer_opts.bucket_mib = bucket_mib_of(f.ranks.exchange, trainer_opts, {flags.batch_size * flags.seq_len, flags.accumulation, ranks});
+  }
   if (f.exchange_nothing && session == nullptr) throw stepscope::InputError("--exchange-nothing: expected several ranks, --gpus N");
   if (session != nullptr && (f.direct_in_silence || f.exchange_nothing)) {
     const auto [from, count] =

@@ -246,11 +246,11 @@ class Measurement {
     pause_joules_ = o_.full_clock ? spin.power_w() * pace_.seconds() : 0;
     // At the limit the window just before, so that no drift since the training steps counts as the clock's.
     const Window& before = measured_.back().window;
-    d_.step.clock_exponent = clock_exponent_of(
-        o_.full_clock ? AtClock{d_.step.joules, d_.step.sm_clock_mhz} : AtClock{before.joules_per_step(), before.sm_clock_mhz}, full_clock);
+    const AtClock limited{before.joules_per_step(), before.sm_clock_mhz};
+    d_.step.clock_exponent = clock_exponent_of(o_.full_clock ? AtClock{d_.step.joules, d_.step.sm_clock_mhz} : limited, full_clock);
     if (!o_.full_clock) {
-      d_.step.limited_joules = before.joules_per_step();
-      d_.step.limited_mhz = before.sm_clock_mhz;
+      d_.step.limited_joules = limited.joules;
+      d_.step.limited_mhz = limited.sm_clock_mhz;
     }
     d_.step.full_clock_joules = full_clock.joules;
     d_.step.full_clock_mhz = full_clock.sm_clock_mhz;

@@ -145,10 +145,8 @@ fs::path patch_of(const Reader& r, const YAML::Node& change, const Experiment& e
   return file;
 }
 
-// Frozen baselines know one GPU; a number of GPUs in `change` is a whole number, and those of the workloads are then arm A's.
-void check_gpus(const Reader& r, const YAML::Node& root, const Experiment& e) {
-  if (e.common.flags.contains("gpus")) r.fail(root["common"], "common.flags: 'gpus' belongs to the workloads");
-  // What this program reads itself; the trainer refuses other values of its flags.
+// Flags that this program reads itself are whole numbers; the trainer refuses other values of its flags.
+void check_whole_numbers(const Reader& r, const YAML::Node& root, const Experiment& e) {
   for (const auto& [where, settings] : {std::pair("change", &e.change), {"common", &e.common}})
     for (const auto& [flag, least, digits] :
          {std::tuple("gpus", 1, 4), {"bucket-mib", 0, 7}, {"accumulation", 1, 9}, {"grad-accumulation", 1, 9}}) {
@@ -159,6 +157,12 @@ void check_gpus(const Reader& r, const YAML::Node& root, const Experiment& e) {
           std::stoll(text) < least)
         r.fail(root[where], fmt::format("{}.flags: {} is '{}': expected a whole number, at least {}", where, flag, text, least));
     }
+}
+
+// Frozen baselines know one GPU; a number of GPUs in `change` makes those of the workloads arm A's.
+void check_gpus(const Reader& r, const YAML::Node& root, const Experiment& e) {
+  if (e.common.flags.contains("gpus")) r.fail(root["common"], "common.flags: 'gpus' belongs to the workloads");
+  check_whole_numbers(r, root, e);
   for (const Workload& w : e.workloads)
     if (e.frozen_baseline() && (gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1))
       r.fail(root["workloads"], fmt::format("the frozen baseline {} trains on one GPU: expected no gpus", e.baseline));

@@ -22,6 +22,10 @@ int64_t parameters_of_a_layer(const TensorLayout& layout) {
 
 }  // namespace
 
+bool rows_are_fewer_bytes(const ModelConfig& model, double tokens_of_all) {
+  return tokens_of_all * 2 <= static_cast<double>(model.padded_vocab) * 4;
+}
+
 int64_t bucket_mib_for(const ModelConfig& model, const StepSize& step, std::string_view communicator) {
   const TensorLayout layout = tensor_layout(model);
   const auto layer = static_cast<double>(parameters_of_a_layer(layout)), rows = static_cast<double>(step.rows),
@@ -31,7 +35,7 @@ int64_t bucket_mib_for(const ModelConfig& model, const StepSize& step, std::stri
   const double gradient_bytes = step.micro_batches > 1 ? 4 : 2;
   const double exchange_s = others * layer * gradient_bytes * (ranks - 1) / ranks / kBytesPerSecond;
   const bool hides = 4 * layer * rows / kFlopPerSecond >= 2 * exchange_s;
-  const bool embedding_is_last = rows * ranks > 2.0 * static_cast<double>(model.padded_vocab);  // as mixed/variant_refusals.cpp chooses
+  const bool embedding_is_last = !rows_are_fewer_bytes(model, rows * ranks);
   const bool is_long = 6.0 * static_cast<double>(layout.total) * rows * static_cast<double>(step.micro_batches) >= kFlopOfALongStep;
   if (communicator != "peer" || !hides || !embedding_is_last || !is_long) return kBucketMib;
   // Rounded down, so that layer 1 closes the bucket (bucket_plan.h).

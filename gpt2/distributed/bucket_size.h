@@ -7,6 +7,10 @@
 
 namespace gpt2::distributed {
 
+// Whether the embedding's gradient of so many tokens, of all ranks together and as rows in bf16, is no more bytes than wte's in fp32. Then the mixed
+// trainer gathers the rows by itself (mixed/variant_refusals.cpp, why_dense_rather_than, which knows its run instead).
+bool rows_are_fewer_bytes(const ModelConfig& model, double tokens_of_all);
+
 inline constexpr int64_t kBucketMib = 25;  // as TrainerOptions has it: a layer or two of d12
 
 // What each of some ranks computes in a step.

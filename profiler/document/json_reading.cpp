@@ -159,23 +159,32 @@ void check_vocabularies(const ProfileDocument& d, const std::string& source) {
               "severity");
 }
 
+double tokens_per_s(double tokens, double step_ns) { return tokens / step_ns * 1e9; }
+
+// Documents of several ranks had those of one rank in timing.states before 2026-11-29.
+void take_tokens_of_all_ranks(ProfileDocument& d) {
+  for (StateRow& row : d.timing.states) {
+    if (!d.world.size || !row.tokens_per_s || d.run.tokens_per_step.value_or(0) <= 0 || !(row.step_time_ns > 0)) continue;
+    const double one = tokens_per_s(static_cast<double>(*d.run.tokens_per_step), row.step_time_ns);
+    if (std::abs(*row.tokens_per_s - one) <= 1e-6 * one) row.tokens_per_s = one * static_cast<double>(*d.world.size);
+  }
+}
+
 // Times and tokens/s are worked out of what stands beside them.
-void check_rates(ProfileDocument& d, const std::string& source) {
+void check_rates(const ProfileDocument& d, const std::string& source) {
   const Number tokens = d.run.tokens_per_step.value_or(0) > 0 ? Number(static_cast<double>(*d.run.tokens_per_step)) : std::nullopt;
   if (const Number& median = d.timing.step_time_ns.median; tokens && median.value_or(0) > 0 && d.timing.tokens_per_s)
-    check_number(*d.timing.tokens_per_s, *tokens / *median * 1e9, source, "timing.tokens_per_s",
+    check_number(*d.timing.tokens_per_s, tokens_per_s(*tokens, *median), source, "timing.tokens_per_s",
                  "run.tokens_per_step / timing.step_time_ns.median");
   const auto ranks = static_cast<double>(d.world.size.value_or(1));
   for (size_t i = 0; i < d.timing.states.size(); ++i) {
-    StateRow& row = d.timing.states[i];
+    const StateRow& row = d.timing.states[i];
     const std::string place = fmt::format("timing.states[{}].", i);
     if (row.steps > 0)
       check_number(row.step_time_ns, row.time_ns / static_cast<double>(row.steps), source, place + "step_time_ns", "time_ns / steps");
-    if (!tokens || !row.tokens_per_s || !(row.step_time_ns > 0)) continue;
-    const double one = *tokens / row.step_time_ns * 1e9;
-    // Documents of several ranks had those of one rank here before 2026-11-29.
-    if (std::abs(*row.tokens_per_s - one) <= 1e-6 * one) row.tokens_per_s = one * ranks;
-    check_number(*row.tokens_per_s, one * ranks, source, place + "tokens_per_s", "tokens of all ranks / step_time_ns");
+    if (tokens && row.tokens_per_s && row.step_time_ns > 0)
+      check_number(*row.tokens_per_s, tokens_per_s(*tokens * ranks, row.step_time_ns), source, place + "tokens_per_s",
+                   "tokens of all ranks / step_time_ns");
   }
 }
 
@@ -237,22 +246,22 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   check_shares(d.layers, step_ns, source, "layers");
   check_shares(d.kernels, step_ns, source, "kernels");
   check_sums(d, source);
-  if (!j.contains("ranks")) {
+  const bool of_ranks = j.contains("ranks");
+  if (of_ranks) {
+    read_object(section("world"), d.world, source, "world");
+    read_list(section("ranks"), d.ranks, source, "ranks");
+    read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
+    read_list(section("collectives"), d.collectives, source, "collectives");
+    read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
+    read_list(section("lanes"), d.lanes, source, "lanes");
+  } else {
     for (const char* key : {"world", "rank_passes", "collectives", "collective_ranks", "lanes"})
       if (j.contains(key))
         throw stepscope::InputError(fmt::format("{}: ranks: is missing, expected one row of each rank: {} is there", source, key));
-    check_vocabularies(d, source);
-    check_rates(d, source);
-    return d;
   }
-  read_object(section("world"), d.world, source, "world");
-  read_list(section("ranks"), d.ranks, source, "ranks");
-  read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
-  read_list(section("collectives"), d.collectives, source, "collectives");
-  read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
-  read_list(section("lanes"), d.lanes, source, "lanes");
   check_vocabularies(d, source);
-  check_ranks(d, source);
+  if (of_ranks) check_ranks(d, source);
+  take_tokens_of_all_ranks(d);
   check_rates(d, source);
   return d;
 }

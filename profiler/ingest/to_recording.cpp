@@ -308,7 +308,7 @@ class Converter {
       if (placed_by_rules_ > 0)
         r_.missing.push_back(
             {"passes_from_rules", placed_by_rules_, fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
-      if (placed_by_rules_ == 0 && placed > 0)
+      else if (placed > 0)
         r_.missing.push_back({"rules_not_used", placed, fmt::format("rules '{}'", options_.rules->name)});
       if (placed < kernels) r_.missing.push_back({"kernels_without_rule", kernels - placed, fmt::format("first: '{}'", first)});
     } else if (placed < kernels) {
