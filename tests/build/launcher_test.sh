@@ -23,6 +23,7 @@ done
 [ -z "${FAIL_CMAKE:-}" ] || { echo "CMake Error: the C++ compiler is broken"; exit 1; }
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nSTEPSCOPE_CUDA:BOOL=%s\n' "$PWD" "$cuda" >"$build/CMakeCache.txt"
 touch "$build/build.ninja" "$build/CTestTestfile.cmake"
+[ -z "${NINJA_FILE:-}" ] || cp "$NINJA_FILE" "$build/build.ninja"
 STUB
 cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
@@ -47,7 +48,7 @@ STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
 chmod +x "$tools"/*
-for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head readlink flock; do
+for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head readlink flock awk cp; do
   ln -s "$(command -v $tool)" "$tools/$tool" 2>/dev/null
 done
 # launch TREE [NAME=VALUE…]: only the tools above are in its PATH.
@@ -129,6 +130,20 @@ fi
 
 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/fresh" FAIL_CMAKE=1
 [ $? = 3 ] && says "the C++ compiler is broken" && says "cmake failed" || complain "a cmake that fails does not say why"
+# What takes longest stands right behind the rules, and nothing is lost: ninja begins there.
+block() { printf 'build %s/%s: RULE %s || %s\n  FLAGS = -O0\n\n' "$@"; }
+{
+  printf 'include CMakeFiles/rules.ninja\n\n'
+  block gpt2/CMakeFiles/gpt2_ops.dir encoder.cu.o encoder.cu mixed/CMakeFiles/mixed_trainer.dir/attention_cudnn.cpp.o
+  block mixed/CMakeFiles/mixed_trainer.dir attention_cudnn.cpp.o attention_cudnn.cpp order
+  block tests/CMakeFiles/stepscope_test_pch.dir cmake_pch.hxx.gch cmake_pch.hxx.cxx order
+  block tests/base/CMakeFiles/test_base.dir Unity/unity_0_cxx.cxx.o unity_0_cxx.cxx tests/CMakeFiles/stepscope_test_pch.dir/cmake_pch.hxx.gch
+} >"$folder/some.ninja"
+launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/ordered" NINJA_FILE="$folder/some.ninja" || complain "a build.ninja with blocks does not build"
+order=$(sed -n 's/^build \([^:]*\):.*/\1/p' "$folder/ordered/build.ninja" | xargs -n1 basename | paste -sd ' ')
+[ "$order" = "attention_cudnn.cpp.o cmake_pch.hxx.gch encoder.cu.o unity_0_cxx.cxx.o" ] || complain "the order of build.ninja is '$order'"
+[ "$(grep -v '^$' "$folder/some.ninja" | sort)" = "$(grep -v '^$' "$folder/ordered/build.ninja" | sort)" ] || complain "lines of build.ninja were lost"
+
 touch "$folder/file"
 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/file/build"
 [ $? = 3 ] && says "$folder/file/build cannot be written: STEPSCOPE_BUILD_DIR=FOLDER builds elsewhere" ||
