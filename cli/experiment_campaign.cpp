@@ -150,6 +150,18 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   if (!results.folder.empty()) experiments::write_page(results.folder / experiments::kPageName, document);
 }
 
+namespace {
+
+void check_again(const std::string& words, const std::vector<Experiment>& experiments) {
+  std::set<std::string> workloads;
+  for (const Experiment& e : experiments)
+    for (const experiments::Workload& w : e.workloads) workloads.insert(w.text());
+  if (std::none_of(workloads.begin(), workloads.end(), [&](const std::string& w) { return experiments::asks_for(words, w); }))
+    throw InputError(fmt::format("--again '{}': these experiments have no such workload; they have {}", words, fmt::join(workloads, ", ")));
+}
+
+}  // namespace
+
 void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code) {
   const fs::path root = source_root();
   const bool commands = !f.a.empty() || !f.b.empty();
@@ -164,6 +176,8 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     for (const auto& [given, flag] : {std::pair(!f.step_regex.empty(), "--step-regex"), std::pair(f.skip_steps >= 0, "--skip-steps"),
                                       std::pair(f.recorded, "--recorded"), std::pair(!f.gate_command.empty(), "--gate-command")})
       if (given) throw InputError(fmt::format("{}: goes with --a CMD and --b CMD; an experiment knows its trainers", flag));
+  if (!f.again.empty() && !f.go_on)
+    throw InputError("--again: goes with --continue, by which the other workloads stand; without it every workload is measured anew");
   if (f.go_on) {
     if (commands) throw InputError("--continue: an experiment's folder holds what was left; two commands have none");
     if (f.measure.quick) throw InputError("--continue: processes alone can be counted later; pairs in turns (--quick) share one process");
@@ -208,9 +222,10 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     check_arguments(e);
   }
   say_what_whole_programs_ignore(f, experiments_to_run);
+  for (const std::string& words : f.again) check_again(words, experiments_to_run);
   results_folder(f.out, root);  // made for experiments that can run, not for a name that is none
-  exit_code =
-      experiments::run_campaign(session, experiments_to_run, {folder, studies(root), f.measure.plants(), f.changed, f.go_on, f.json});
+  exit_code = experiments::run_campaign(session, experiments_to_run,
+                                        {folder, studies(root), f.measure.plants(), f.changed, f.go_on, f.json, f.again});
 }
 
 }  // namespace cli

@@ -20,6 +20,7 @@ void add_verdict_flags(Command& command, VerdictFlags& flags, const std::string&
 struct RunFlags : VerdictFlags {
   std::vector<std::string> names;
   bool all = false, changed = false, go_on = false;
+  std::vector<std::string> again;
   std::string a, b, step_regex, gate_command, keep_profiles;
   bool recorded = false;
   int skip_steps = -1, command_steps = 40;

@@ -191,6 +191,9 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "--continue", r->go_on,
       "go on where an earlier command of these flags, device and sources was stopped: decided experiments and workloads stand, "
       "and whole rounds count");
+  run_command->add_option(
+      "--again", r->again,
+      "with --continue: measure this workload anew though it is decided, by words of its name such as \"B=64\" (repeatable)");
   run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
   run_command->add_option(
       "--b", r->b,

@@ -171,11 +171,18 @@ class Campaign {
     return differs;
   }
 
-  // Workloads of it whose arms are others now, and why.
-  static std::vector<std::string> measured_anew(const VerdictDocument& d, const Experiment& e) {
+  bool is_asked_for_again(const WorkloadSection& w) const {
+    return std::any_of(o_.again.begin(), o_.again.end(), [&](const std::string& words) { return asks_for(words, w.workload); });
+  }
+
+  // Workloads of it whose arms are others now or that are asked for again, and why.
+  std::vector<std::string> measured_anew(const VerdictDocument& d, const Experiment& e) const {
     std::vector<std::string> out;
     for (const WorkloadSection& w : d.workloads)
-      if (std::string other = other_buckets(w, e); !other.empty()) out.push_back(std::move(other));
+      if (std::string other = other_buckets(w, e); !other.empty())
+        out.push_back(std::move(other));
+      else if (is_asked_for_again(w))
+        out.push_back(w.workload + ": asked for again");
     return out;
   }
 
@@ -192,6 +199,7 @@ class Campaign {
         const bool partly_stands = anew > 0 && anew < d.workloads.size() && differs_from(d, experiments[i]).empty();
         if (was_cut_short(d) || partly_stands) out[i] = std::move(d);
       }
+      if (out[i]) std::erase_if(out[i]->workloads, [&](const WorkloadSection& w) { return is_asked_for_again(w); });
       // Where nothing was measured there is nothing that another plan or device would spoil.
       if (out[i] && !has_measured(*out[i])) out[i].reset();
       if (!out[i]) fmt::print(stderr, "stepscope: {}: nothing was left unfinished: it is measured from the start\n", name);
@@ -309,6 +317,14 @@ void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, 
     const auto verdict = standing_verdict(e.name, folder, studies);
     return verdict && stale_reasons(*verdict, e, root, device).empty();
   });
+}
+
+bool asks_for(std::string_view words, std::string_view workload) {
+  for (size_t at = workload.find(words); !words.empty() && at != workload.npos; at = workload.find(words, at + 1)) {
+    const size_t end = at + words.size();
+    if ((at == 0 || workload[at - 1] == ' ') && (end == workload.size() || workload[end] == ' ')) return true;
+  }
+  return false;
 }
 
 int run_campaign(ExperimentSession& session, const std::vector<Experiment>& experiments, const CampaignOptions& options) {

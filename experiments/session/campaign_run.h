@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/session/session.h"
@@ -28,7 +29,10 @@ struct CampaignOptions {
   bool rerun = false;                     // of --changed: only what became worse counts against the exit code
   bool go_on = false;                     // where a command before this one was stopped; what it decided is left out
   bool json = false;                      // stdout gets one JSON array instead of the summaries
+  std::vector<std::string> again{};       // of go_on: workloads that are measured anew though they are decided, as asks_for reads them
 };
+// Whether `words` stand in a workload's text, whole: "B=4" in "d12 B=4 T=1024", and not in "d12 B=64 T=1024".
+bool asks_for(std::string_view words, std::string_view workload);
 // Returns the exit code. Throws stepscope::InputError where a verdict could not be written; where there is one experiment only, also what
 // keeps it from running.
 int run_campaign(ExperimentSession& session, const std::vector<Experiment>& experiments, const CampaignOptions& options);

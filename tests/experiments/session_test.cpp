@@ -391,6 +391,15 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
   EXPECT_THAT(said_of(another, few_pairs(&stop)), HasSubstr("idea: its verdict is of other workloads: it is measured from the start"));
 }
 
+TEST(AskedForAgain, AreWholeWordsOfAWorkload) {
+  const std::string_view workload = "d12 B=64 T=1024 2 GPUs";
+  for (const char* words : {"B=64", "d12", "2 GPUs", "B=64 T=1024", "d12 B=64 T=1024 2 GPUs"})
+    EXPECT_TRUE(asks_for(words, workload)) << words;
+  for (const char* words : {"B=6", "=64", "4 T", "GPU", "B=4", "", " ", "d24"}) EXPECT_FALSE(asks_for(words, workload)) << words;
+  EXPECT_TRUE(asks_for("B=4", "d12 B=4 T=1024")) << "of a text in which B=4 stands at the first place";
+  EXPECT_TRUE(asks_for("4", "B=4 4")) << "not the first place, but a later one";
+}
+
 // Of the mixed trainer at B=64 two ranks exchange all layers at once by now, which at B=4 they do not.
 TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exchange_other_pieces) {
   const Experiment ranks = parse_experiment(
@@ -419,6 +428,32 @@ TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exc
   EXPECT_EQ(now.workloads[0].verdict, before.workloads[0].verdict);
   EXPECT_TRUE(now.workloads[1].runs.empty());
   EXPECT_EQ(now.workloads[1].reason, reason::kInterrupted);
+  // What stands can be asked for again: then nothing of this verdict does, and of one whose ranks exchange what they did then the other.
+  const auto said_again = [&](const Experiment& e, const VerdictDocument& stood, const char* words) {
+    fs::remove(folder_ / "out/idea/last-attempt.json");
+    save_verdict(folder_ / "out/idea/verdict.json", stood);
+    CampaignOptions again = c;
+    again.again = {words};
+    ExperimentSession session{few_pairs(&stop)};
+    ::testing::internal::CaptureStderr();
+    run_campaign(session, {e}, again);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said_again(ranks, before, "B=4"), HasSubstr("idea: d12 B=4 T=1024 2 GPUs: asked for again, d12 B=64 T=1024 2 GPUs: ranks"));
+  const Experiment alone = parse_experiment(
+      "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: 0.1, arithmetic: x}\n"
+      "workloads: [{model: d12, batch_size: 4, seq_len: 1024}, {model: d12, batch_size: 64, seq_len: 1024}]\n",
+      "idea.yaml");
+  VerdictDocument one_gpu = before;
+  one_gpu.experiment->file_sha256 = alone.file_sha256;
+  for (size_t i = 0; i < 2; ++i) one_gpu.workloads[i].workload = alone.workloads[i].text();
+  EXPECT_THAT(said_again(alone, one_gpu, "B=64"),
+              HasSubstr("idea: d12 B=64 T=1024: asked for again: measured anew; its other workloads stand"));
+  const VerdictDocument asked = load_verdict(folder_ / "out/idea/last-attempt.json");
+  ASSERT_EQ(asked.workloads.size(), 2u);
+  EXPECT_EQ(asked.workloads[0].verdict, one_gpu.workloads[0].verdict);
+  EXPECT_EQ(asked.workloads[1].reason, reason::kInterrupted);
+  save_verdict(folder_ / "out/idea/verdict.json", before);
   // Of another plan nothing stands.
   fs::remove(folder_ / "out/idea/last-attempt.json");
   SessionOptions longer = few_pairs(&stop);
