@@ -108,6 +108,14 @@ void say_what_whole_programs_ignore(const RunFlags& f, const std::vector<Experim
                fmt::join(names, ", "));
 }
 
+void check_again(const std::string& words, const std::vector<Experiment>& experiments) {
+  std::set<std::string> workloads;
+  for (const Experiment& e : experiments)
+    for (const experiments::Workload& w : e.workloads) workloads.insert(w.text());
+  if (std::none_of(workloads.begin(), workloads.end(), [&](const std::string& w) { return experiments::asks_for(words, w); }))
+    throw InputError(fmt::format("--again '{}': these experiments have no such workload; they have {}", words, fmt::join(workloads, ", ")));
+}
+
 }  // namespace
 
 void add_verdict_flags(Command& c, VerdictFlags& f, const std::string& out_help) {
@@ -149,18 +157,6 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   tell(document, f, results, exit_code);
   if (!results.folder.empty()) experiments::write_page(results.folder / experiments::kPageName, document);
 }
-
-namespace {
-
-void check_again(const std::string& words, const std::vector<Experiment>& experiments) {
-  std::set<std::string> workloads;
-  for (const Experiment& e : experiments)
-    for (const experiments::Workload& w : e.workloads) workloads.insert(w.text());
-  if (std::none_of(workloads.begin(), workloads.end(), [&](const std::string& w) { return experiments::asks_for(words, w); }))
-    throw InputError(fmt::format("--again '{}': these experiments have no such workload; they have {}", words, fmt::join(workloads, ", ")));
-}
-
-}  // namespace
 
 void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code) {
   const fs::path root = source_root();

@@ -197,9 +197,9 @@ class Campaign {
         VerdictDocument d = load_verdict(verdict_of(name));
         const size_t anew = measured_anew(d, experiments[i]).size();
         const bool partly_stands = anew > 0 && anew < d.workloads.size() && differs_from(d, experiments[i]).empty();
+        if (partly_stands) std::erase_if(d.workloads, [&](const WorkloadSection& w) { return is_asked_for_again(w); });
         if (was_cut_short(d) || partly_stands) out[i] = std::move(d);
       }
-      if (out[i]) std::erase_if(out[i]->workloads, [&](const WorkloadSection& w) { return is_asked_for_again(w); });
       // Where nothing was measured there is nothing that another plan or device would spoil.
       if (out[i] && !has_measured(*out[i])) out[i].reset();
       if (!out[i]) fmt::print(stderr, "stepscope: {}: nothing was left unfinished: it is measured from the start\n", name);

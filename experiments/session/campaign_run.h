@@ -29,7 +29,7 @@ struct CampaignOptions {
   bool rerun = false;                     // of --changed: only what became worse counts against the exit code
   bool go_on = false;                     // where a command before this one was stopped; what it decided is left out
   bool json = false;                      // stdout gets one JSON array instead of the summaries
-  std::vector<std::string> again{};       // of go_on: workloads that are measured anew though they are decided, as asks_for reads them
+  std::vector<std::string> again{};       // of go_on: workloads that are measured anew where they are decided, as asks_for reads them
 };
 // Whether `words` stand in a workload's text, whole: "B=4" in "d12 B=4 T=1024", and not in "d12 B=64 T=1024".
 bool asks_for(std::string_view words, std::string_view workload);

@@ -216,9 +216,11 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
 
   ProfileDocument d;
   const auto section = [&](const char* key) -> const Json& { return member(j, key, source, ""); };
-  read_object(section("run"), d.run, source, "run");
-  read_object(section("environment"), d.environment, source, "environment");
-  read_object(section("ceilings"), d.ceilings, source, "ceilings");
+  const auto object = [&](const char* key, auto& into) { read_object(section(key), into, source, key); };
+  const auto rows = [&](const char* key, auto& into) { read_list(section(key), into, source, key); };
+  object("run", d.run);
+  object("environment", d.environment);
+  object("ceilings", d.ceilings);
   read_object(section("collection"), d.collection, source, "collection", {"counter_sets"});
   read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets, source,
             "collection.counter_sets");
@@ -226,17 +228,17 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   if (const auto states = section("timing").find("states"); states != section("timing").end())
     read_list(*states, d.timing.states, source, "timing.states");
   read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source, "timing.step_time_ns");
-  read_object(section("totals"), d.totals, source, "totals");
-  read_list(section("passes"), d.passes, source, "passes");
-  read_list(section("ops"), d.ops, source, "ops");
-  read_list(section("layers"), d.layers, source, "layers");
-  read_list(section("kernels"), d.kernels, source, "kernels");
-  read_list(section("launches"), d.launches, source, "launches");
+  object("totals", d.totals);
+  rows("passes", d.passes);
+  rows("ops", d.ops);
+  rows("layers", d.layers);
+  rows("kernels", d.kernels);
+  rows("launches", d.launches);
   read_object(section("timeline"), d.timeline, source, "timeline", {"gaps", "copies", "environment"});
   read_list(member(section("timeline"), "gaps", source, "timeline."), d.timeline.gaps, source, "timeline.gaps");
   read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
   read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
-  read_list(section("missing"), d.missing, source, "missing");
+  rows("missing", d.missing);
   check_step_times(d.timing.step_time_ns, source);
   if (!d.totals.time_ns && !(d.passes.empty() && d.kernels.empty()))
     throw stepscope::InputError(fmt::format("{}: totals.time_ns: is missing, expected the time that the rows are parts of", source));
@@ -248,12 +250,12 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   check_sums(d, source);
   const bool of_ranks = j.contains("ranks");
   if (of_ranks) {
-    read_object(section("world"), d.world, source, "world");
-    read_list(section("ranks"), d.ranks, source, "ranks");
-    read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
-    read_list(section("collectives"), d.collectives, source, "collectives");
-    read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
-    read_list(section("lanes"), d.lanes, source, "lanes");
+    object("world", d.world);
+    rows("ranks", d.ranks);
+    rows("rank_passes", d.rank_passes);
+    rows("collectives", d.collectives);
+    rows("collective_ranks", d.collective_ranks);
+    rows("lanes", d.lanes);
   } else {
     for (const char* key : {"world", "rank_passes", "collectives", "collective_ranks", "lanes"})
       if (j.contains(key))
