@@ -34,11 +34,11 @@ elif a[0] == "train":
 elif a[0] == "profile":
     # One GPU: 6 of work, 2 of update, 1 idle in 9 ms; two ranks that exchange nothing: 1 of update in 8 ms; two ranks: 0.5 more work, 0.6 exposed.
     # So 9.1 ms, and 0.6 is lost to waiting.
-    silent = "--exchange-nothing" in a
+    silent, turn = "--exchange-nothing" in a, "-1.json" in value("--out")
     work, update, exposed = (6.0, 1.0, 0.0) if silent else (6.5, 1.0, 0.6) if several else (6.0, 2.0, 0.0)
     step = 8.0 if silent else 9.1 if several else (9.0 if gpu == "1" else 8.5)
     passes = [{"name": "forward", "time_ns": 2e6}, {"name": "backward", "time_ns": (work - 2) * 1e6}, {"name": "optimizer", "time_ns": update * 1e6},
-              {"name": "communication", "time_ns": float(os.environ.get("EXPOSED", exposed)) * 1e6 if several else 0}]
+              {"name": "communication", "time_ns": float(os.environ.get("EXPOSED", f"{exposed},{exposed}").split(",")[turn]) * 1e6 if several and not silent else 0}]
     d = {"timing": {"step_time_ns": {"median": step * 1e6}}, "totals": {"idle_ns": 1e6, "unattributed_ns": 0}, "passes": passes, "missing": [],
          "launches": [{"activity": "kernel", "name": "qkv", "pass": "forward", "dram_read_bytes": 1}, {"activity": "copy", "name": "copy"},
                       {"activity": "kernel", "name": "wait", "pass": "communication"}]}
@@ -86,7 +86,14 @@ evidence profile --batches 4 || complain "profile exits $?: $(cat "$folder/said"
 [ "$(value profile 'round(d[0]["lost_to_communication_ms"], 6), round(d[0]["exposed_ms"], 6), round(d[0]["before_ms"], 6)')" = "0.6 0.6 8.0" ] ||
   complain "another loss: $(cat "$folder/out/profile.json")"
 EXPOSED=0.5 evidence profile --batches 4 && complain "0.5 ms exposed of 0.6 lost exits 0"
+said "B=4 .* 0.600 +0.500 +1.200 +-16.7%"
 said 'exposed communication is not the loss of time'
+EXPOSED=0.5,0.7 evidence profile --batches 4 --turns 2 || complain "the mean of two turns exits $?: $(cat "$folder/said")"
+[ "$(value profile 'round(d[0]["exposed_ms"], 6), d[0]["turns"], round(d[0]["difference_error_ms"], 6)')" = "0.6 2 0.1" ] ||
+  complain "not the mean of two turns: $(cat "$folder/out/profile.json")"
+[ "$(sed 's/.*exchange-nothing.*/silent/; t; s/.*/two/' "$CALLED" | tr '\n' ' ')" = "silent two two silent " ] ||
+  complain "the first is not another in each turn: $(cat "$CALLED")"
+evidence profile --turns 0; [ $? = 2 ] || complain "no turn does not exit 2"
 
 evidence model --batches 4 || complain "model exits $?: $(cat "$folder/said")"
 said 'by peer 300 GB/s'
