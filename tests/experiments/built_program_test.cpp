@@ -164,14 +164,15 @@ TEST_F(BuiltPrograms, whether_a_patch_applies_is_known_without_a_build) {
   EXPECT_THAT(why_not_applicable(folder_, patch("something else", "x")), HasSubstr("other.cpp"));
 }
 
-// A patch that an experiment measures must not rot: a change of the tree that it touches renews it.
-TEST(ExperimentPatches, of_the_studies_apply_to_this_tree) {
+// A patch that an experiment measures, or with which a try was measured, must not rot: a change of the tree that it touches renews it.
+TEST(ExperimentPatches, of_studies_and_prototypes_apply_to_this_tree) {
   const fs::path root = SOURCE_DIR;
   if (!fs::exists(root / ".git")) GTEST_SKIP() << "no git repository";
-  for (const auto& entry : fs::directory_iterator(root / "experiments/studies"))
-    if (entry.path().extension() == ".patch") {
-      EXPECT_EQ(why_not_applicable(root, entry.path()), "") << entry.path();
-    }
+  for (const char* folder : {"experiments/studies", "experiments/prototypes"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder))
+      if (entry.path().extension() == ".patch") {
+        EXPECT_EQ(why_not_applicable(root, entry.path()), "") << entry.path();
+      }
 }
 
 }  // namespace
