@@ -12,7 +12,8 @@ Parts, all but `counters` unless some are named; each prints a table and leaves 
   profile   `profile` of two ranks that exchange nothing and of two that do, B=4 and 64: is exposed communication the loss of time? The loss is
             the untraced step of the latter less that of the former, without what is no waiting: work made slower, update, idle time. Two
             processes differ by more than a tenth of it, so --turns N profiles both N times in turns; the table has means, and the standard
-            error of exposed less lost.
+            error of exposed less lost. Steps are traced behind the timed ones: with many of these (--profile-steps) the GPU is warmer there,
+            and its work slower than in the timed steps.
   model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
             by NCCL at B=4. The collectives that the model plans against those that the ranks made. Uses the profiles of `profile` where they are.
             What was exposed and what was slower work, measured, are of one GPU, as a rank and alone.
@@ -270,16 +271,25 @@ def step_ns(document):
     return document["timing"]["step_time_ns"]["median"]
 
 
-def parts_of(document):
-    passes = {p["name"]: p["time_ns"] for p in document["passes"]}
+def parts(step, idle, passes):
     work = sum(ns for name, ns in passes.items() if name not in ("communication", "optimizer"))
-    return {"step": step_ns(document), "work": work, "update": passes.get("optimizer", 0.0), "exposed": passes.get("communication", 0.0),
-            "idle": document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0)}
+    return {"step": step, "work": work, "update": passes.get("optimizer", 0.0), "exposed": passes.get("communication", 0.0), "idle": idle}
+
+
+def parts_of(document, uuid):
+    """Of the GPU `uuid`: a document of ranks shows the passes of one of them, and of two documents not always the same one's."""
+    for rank in document.get("ranks", []):
+        if rank["uuid"] == uuid:
+            passes = {p["pass"]: p["time_ns"] for p in document["rank_passes"] if p["rank"] == rank["rank"]}
+            return parts(rank["step_time_ns"], rank["idle_ns"], passes)
+    return parts(step_ns(document), document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0),
+                 {p["name"]: p["time_ns"] for p in document["passes"]})
 
 
 def loss_of_time(before, two):
     """Parts of two documents in ms: what two ranks lose against ranks that exchange nothing, or against one GPU, and what of it is no waiting."""
-    a, b = parts_of(before), parts_of(two)
+    uuid = two["environment"]["uuid"]
+    a, b = parts_of(before, uuid), parts_of(two, uuid)
     d = {k: (b[k] - a[k]) * 1e-6 for k in a}
     by_steps = d["step"] - d["work"] - d["update"] - d["idle"]
     return {"before_ms": a["step"] * 1e-6, "two_ms": b["step"] * 1e-6, "longer_ms": d["step"], "inflation_ms": d["work"], "update_ms": d["update"],
