@@ -60,7 +60,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   options.timed_steps = f.timed_steps;
   profiler::JoinOptions join;
   join.partial = f.partial;
-  join.links = links_for(f.links, uuids_of(recordings));
+  join.links = links_for("--ceilings", f.links, recordings);
   profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
   document.run.command = line.text();
   stepscope::write_output(f.out, profiler::to_json(document));

@@ -163,7 +163,7 @@ profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectP
       if (!f.no_counters) r.recording.missing.push_back(counted);
     }
   profiler::JoinOptions join;
-  join.links = links_for(f.links, uuids_of(recordings));
+  join.links = links_for("--link-ceilings", f.links, recordings);
   profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);
   if (f.sustained) profiler::sustained_not_measured(document, "a run of several ranks has only its own timed steps");
   return document;
@@ -349,14 +349,15 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
   check_flags_have_a_use(f);
   stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
-  for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
-  for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
+  add_shards(inputs, "--data", f.trainer.data);
+  add_shards(inputs, "--val-data", f.trainer.val_data);
   stepscope::NamedFiles outputs{{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}};
   for (int64_t rank = 0; rank < f.gpus && f.gpus > 1; ++rank) {
     if (!f.keep_recording.empty()) outputs.emplace_back("--keep-recording of a rank", profiler::file_of_rank(f.keep_recording, rank));
     if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
   }
   check_report_outputs(f.report, inputs, std::move(outputs));
+  if (!f.links.empty()) links_for("--link-ceilings", f.links, {});  // not only after the run
   const CatchInterrupt guard;
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);

@@ -42,13 +42,6 @@ std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& pla
   return recordings;
 }
 
-std::vector<std::string> uuids_of(const std::vector<profiler::RankRecording>& recordings) {
-  std::vector<std::string> uuids;
-  for (const profiler::RankRecording& r : recordings)
-    if (const auto at = r.recording.session.device.find("uuid"); at != r.recording.session.device.end()) uuids.push_back(at->second);
-  return uuids;
-}
-
 std::string links_file(std::vector<std::string> uuids) {
   const auto folder = stepscope::cache_folder();
   if (folder.empty() || uuids.empty()) return "";
@@ -56,9 +49,26 @@ std::string links_file(std::vector<std::string> uuids) {
   return (folder / fmt::format("links-{}.json", gpt2::sha256_text(fmt::format("{}", fmt::join(uuids, " "))).substr(0, 16))).string();
 }
 
-std::optional<profiler::LinkCeilings> links_for(const std::string& file, std::vector<std::string> uuids) {
-  if (!file.empty()) return profiler::links_from_json(stepscope::read_file(file), file);
-  const std::string cached = links_file(std::move(uuids));
+namespace {
+std::vector<std::string> uuids_of(const std::vector<profiler::RankRecording>& recordings) {
+  std::vector<std::string> uuids;
+  for (const profiler::RankRecording& r : recordings)
+    if (const auto at = r.recording.session.device.find("uuid"); at != r.recording.session.device.end()) uuids.push_back(at->second);
+  return uuids;
+}
+}  // namespace
+
+std::optional<profiler::LinkCeilings> links_for(const char* flag, const std::string& file,
+                                                const std::vector<profiler::RankRecording>& recordings) {
+  if (!file.empty()) {
+    auto links = profiler::links_from_json(stepscope::read_file(file), file);
+    for (const profiler::RankRecording& r : recordings)
+      if (const auto at = r.recording.session.device.find("name");
+          at != r.recording.session.device.end() && !links.device.empty() && at->second != links.device)
+        throw stepscope::InputError(fmt::format("{} {}: measured on {}, {} is of {}", flag, file, links.device, r.source, at->second));
+    return links;
+  }
+  const std::string cached = links_file(uuids_of(recordings));
   if (cached.empty()) return std::nullopt;
   const auto text = stepscope::read_file_if_there(cached);
   if (!text) return std::nullopt;

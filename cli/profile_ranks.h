@@ -17,10 +17,10 @@ std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& pla
 // Files of an earlier run, which a collector would take for another process's.
 void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks);
 
-// The sweep of `doctor --gpus` for these GPUs; nullopt: there is none. `file` "" = the cache. Throws stepscope::InputError for a file that
-// is no sweep.
-std::optional<profiler::LinkCeilings> links_for(const std::string& file, std::vector<std::string> uuids);
-std::vector<std::string> uuids_of(const std::vector<profiler::RankRecording>& recordings);
+// The sweep of `doctor --gpus` for the GPUs of these ranks; nullopt: there is none. `file` "" = the cache; `flag` named it. Throws
+// stepscope::InputError for a file that is no sweep, or one of GPUs of another name.
+std::optional<profiler::LinkCeilings> links_for(const char* flag, const std::string& file,
+                                                const std::vector<profiler::RankRecording>& recordings);
 // Where the sweep of these GPUs is kept; "" without a cache folder.
 std::string links_file(std::vector<std::string> uuids);
 

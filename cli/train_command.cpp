@@ -365,8 +365,8 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
 
 void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   stepscope::NamedFiles inputs{{"--model", f.trainer.model}, {"--tokenizer", f.tokenizer}, {"--eval", f.eval_set}};
-  for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
-  for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
+  add_shards(inputs, "--data", f.trainer.data);
+  add_shards(inputs, "--val-data", f.trainer.val_data);
   stepscope::NamedFiles outputs{{"--log", f.log}, {"--run-json", f.run_json}};
   for (int64_t rank = 1; rank < f.ranks.gpus && !f.run_json.empty(); ++rank)
     outputs.emplace_back("--run-json of a rank", gpt2::rank_file(f.run_json, static_cast<int>(rank)));

@@ -13,6 +13,7 @@
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
+#include "gpt2/data/token_shards.h"
 #include "gpt2/outliers.h"
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
@@ -166,6 +167,15 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
       throw InputError(fmt::format("--variant: '{}' is given twice", text.substr(0, eq)));
   }
   return out;
+}
+
+void add_shards(stepscope::NamedFiles& files, const char* flag, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    try {
+      for (const std::string& file : gpt2::expand_globs({pattern})) files.emplace_back(flag, file);
+    } catch (const InputError&) {  // "synthetic", or a mistake
+    }
+  }
 }
 
 void add_trainer_flags(Command& c, TrainerFlags& f) {

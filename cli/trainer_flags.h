@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/named_files.h"
 #include "cli/arguments.h"
 #include "gpt2/train_loop.h"
 #include "gpt2/trainer.h"
@@ -46,6 +47,8 @@ struct TrainerFlags {
 };
 
 void add_trainer_flags(Command& command, TrainerFlags& flags);
+// The files that --data or --val-data names, for check_files_differ: patterns are expanded. What matches nothing is refused elsewhere.
+void add_shards(stepscope::NamedFiles& files, const char* flag, const std::vector<std::string>& patterns);
 std::vector<std::string> recomputations();    // what --recompute can be
 std::vector<std::string> weight_roundings();  // what --weight-rounding can be
 

@@ -96,6 +96,8 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
     r.bound = Bound::tensor;
   else if (launch.activity == Activity::kernel && !r.tensor_ns)
     return r;  // the tensor side is not known
+  else if (duration_ns >= kLatencyDuration_ns && blocks <= 0 && launch.activity == Activity::kernel)
+    return r;  // how many blocks there were is not known
   else if (duration_ns < kLatencyDuration_ns || !fills_device)
     r.bound = Bound::latency;
   else

@@ -6,13 +6,15 @@
 
 namespace profiler {
 
-// What a printed value is multiplied with; 1 for units that have no prefix ("%", "inst", "cycle", "register/thread", ""). A time is
-// brought to ns, a rate to its value per second. nullopt: a unit with a prefix that is not known.
+// What a printed value is multiplied with; 1 for units that have no prefix ("%", "inst", "cycle", "register/thread", "") and for words that
+// are not known. A time is brought to ns, a rate to its value per second. nullopt: bytes or hz with a prefix that is not known.
 std::optional<double> to_base_factor(std::string_view unit);
 
 enum class Dimension { count, time, bytes, percent, rate };
 // "us" time, "Kbyte" and "byte/block" bytes, "Ghz" and "byte/second" rate, "%" percent, all others ("inst",
 // "cycle", "") count.
 Dimension dimension(std::string_view unit);
+// "", "inst", "Kinst", "register/thread" and the other words that ncu counts with.
+bool is_known_count(std::string_view unit);
 
 }  // namespace profiler

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -67,6 +68,9 @@ class CsvReader {
     if (r_.results.empty())
       throw stepscope::InputError(
           fmt::format("{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
+    if (!absent_.empty())
+      r_.missing.push_back({"columns_absent", static_cast<int64_t>(absent_.size()), fmt::format("{}", fmt::join(absent_, ", "))});
+    note_printed_errors();
     if (tables_.size() > 1)
       r_.missing.push_back(
           {"several_tables", static_cast<int64_t>(tables_.size()), fmt::format("they begin in lines {}", fmt::join(tables_, ", "))});
@@ -74,6 +78,19 @@ class CsvReader {
   }
 
  private:
+  // ncu's own lines stand between the rows of a table that it prints while it profiles.
+  void note_printed_errors() {
+    constexpr std::string_view kError = "==ERROR==";
+    std::string first;
+    int64_t count = 0;
+    for (size_t at = text_.starts_with(kError) ? 0 : text_.find("\n==ERROR=="); at != std::string_view::npos;
+         at = text_.find("\n==ERROR==", at + 1)) {
+      const size_t begin = text_[at] == '\n' ? at + 1 : at;
+      if (++count == 1) first = shown(text_.substr(begin, text_.find_first_of("\r\n", begin) - begin));
+    }
+    if (count > 0) r_.missing.push_back({"errors_printed", count, first});
+  }
+
   // A place of the table, for messages.
   struct At {
     int64_t line;
@@ -133,6 +150,8 @@ class CsvReader {
     }
     for (const char* needed : {"ID", "Kernel Name"})
       if (!column_.contains(needed)) refuse(rows.line(), fmt::format("the table has no column '{}'", needed));
+    for (const char* wanted : {"Context", "Stream", "Device", "Grid Size", "Block Size"})
+      if (!column_.contains(wanted)) absent_.insert(wanted);
     push_pop_.reset();
     start_end_.reset();
     for (size_t i = 0; i < titles_.size(); ++i) {
@@ -315,13 +334,19 @@ class CsvReader {
   void read_details(Rows& rows) {
     std::vector<std::string> row;
     std::optional<std::pair<std::string, std::string>> current;  // ID counts per process
+    std::vector<std::string> first;                              // row of the current result
     const size_t value_column = column_.at("Metric Value"), unit_column = column_.at("Metric Unit");
     while (next_row(rows, row)) {
       std::pair<std::string, std::string> id{cell(row, "Process ID"), cell(row, "ID")};
       if (current != id) {
         r_.results.push_back(result_of(row, rows.line()));
         current = std::move(id);
+        first = row;
       }
+      for (const char* title : {"Kernel Name", "Context", "Stream", "Device", "Grid Size", "Block Size"})
+        if (cell(row, title) != cell(first, title))
+          refuse({rows.line(), column_.at(title)}, fmt::format("result {} has '{}' here and '{}' in its first row: expected one value",
+                                                               cell(row, "ID"), shown(cell(row, title)), shown(cell(first, title))));
       const std::string &section = cell(row, "Section Name"), &label = cell(row, "Metric Name");
       if (label.empty()) continue;  // the row of a rule
       std::string name = label;
@@ -355,6 +380,7 @@ class CsvReader {
   std::map<std::string, size_t> column_;
   std::map<std::string, uint32_t> index_;
   std::map<std::pair<std::string, std::string>, int64_t> lines_;  // (process, ID) of each result -> where it stands
+  std::set<std::string> absent_;                                  // titles that no table should lack
   std::vector<int64_t> tables_;                                   // lines of the titles
   std::optional<size_t> push_pop_, start_end_;
   bool details_ = false, quoted_ = true;

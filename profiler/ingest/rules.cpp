@@ -56,10 +56,14 @@ class Parser {
   }
   void check_keys(const YAML::Node& n, const std::set<std::string>& known) const {
     if (!n.IsMap()) fail(n, "expected a map");
-    for (const auto& entry : n)
+    std::set<std::string> seen;  // of two equal keys yaml-cpp finds the first
+    for (const auto& entry : n) {
       if (!entry.first.IsScalar() || !known.contains(entry.first.Scalar()))
         fail(entry.first,
              fmt::format("unknown key '{}'; known: {}", entry.first.IsScalar() ? entry.first.Scalar() : "?", fmt::join(known, ", ")));
+      if (!seen.insert(entry.first.Scalar()).second)
+        fail(entry.first, fmt::format("'{}' stands twice: expected it once", entry.first.Scalar()));
+    }
   }
   std::vector<YAML::Node> list(const char* key) const {
     const YAML::Node n = root_[key];

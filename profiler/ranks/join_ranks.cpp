@@ -335,7 +335,7 @@ void fill_collectives(ProfileDocument& d, const std::vector<Rank>& ranks, const 
 }
 
 // Sums over the collectives, each absent where one of them has no answer.
-void fill_bytes(WorldSection& w, const ProfileDocument& d, int64_t ranks) {
+void fill_bytes(WorldSection& w, const ProfileDocument& d, int64_t ranks, std::optional<double> uncertainty_ns) {
   double bytes = 0, moved = 0, transfer = 0, paid = 0, alone = 0;
   bool sized = !d.collectives.empty(), timed = sized, with_ceiling = sized;
   for (const CollectiveRow& c : d.collectives) {
@@ -352,7 +352,8 @@ void fill_bytes(WorldSection& w, const ProfileDocument& d, int64_t ranks) {
   if (!sized) return;
   w.bytes = bytes;
   if (paid > 0) w.paid_bytes_per_s = moved / paid * 1e9;
-  if (!timed || !(transfer > 0)) return;
+  // Each transfer may be as far off as the clocks of the ranks are apart.
+  if (!timed || !(transfer > uncertainty_ns.value_or(0) * static_cast<double>(d.collectives.size()))) return;
   w.bus_bytes_per_s = moved / transfer * 1e9;
   if (with_ceiling) w.of_link_ceiling_pct = alone / transfer * 100;
 }
@@ -385,7 +386,7 @@ void fill_world(ProfileDocument& d, const std::vector<Rank>& ranks, const Joined
       *w.exposed_drain_ns += c.drain.exposed_ns;
     }
   }
-  fill_bytes(w, d, ranks.front().id.size);
+  fill_bytes(w, d, ranks.front().id.size, joined.clocks.uncertainty_ns);
   if (!joined.slowest) return;
   w.slowest_rank = ranks[joined.slowest->rank].id.rank;
   w.slowest_late_ns = joined.slowest->late_ns;

@@ -139,6 +139,12 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Tensor use is another quantity than stepscope's own; compare it only with documents of the same "
      "collection.tensor_metric. "
      "`ingest --metrics-command` prints the ncu command for the usual one."},
+    {"columns_absent", notice, "ingest",
+     "The table does not hold these columns, which describe a launch: they are shown as 0, and no bound says that a kernel has few blocks. "
+     "Print the table with a newer ncu."},
+    {"errors_printed", notice, "ingest",
+     "ncu printed errors between its tables or around them; kernels may be missing. Read them, and collect the report again if they are "
+     "about profiling."},
     {"several_tables", info, "ingest", "The file holds several tables of ncu, one behind the other; they are shown as one report."},
     {"kernels_measured_alone", info, "ingest",
      "Nsight Compute runs kernels one at a time: times are of each kernel alone, idle time and overlap are "

@@ -214,6 +214,16 @@ TEST_F(IngestCli, an_export_of_nsys_is_titled_with_its_own_name) {
   EXPECT_THAT(o.out, ::testing::StartsWith("Test GPU | two_steps.sqlite\n"));
 }
 
+// The recording names one GPU, and the kernels of the other were rated by the same ceilings.
+TEST_F(IngestCli, ceilings_are_refused_for_a_report_of_two_gpus_of_which_one_is_another) {
+  std::string text = slurp(kData + "mixed_nvtx.raw.base.csv");
+  text.replace(text.find("NVIDIA H200"), 11, "Test GPU");  // of the first kernel, whose GPU the document names
+  write("t.csv", text);
+  const Outcome o = ingest(file("t.csv") + " --ceilings " SOURCE_DIR "/tests/profiler/data/gpu.profile.json");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("measured on Test GPU, the report is of NVIDIA H200"));
+}
+
 TEST_F(IngestCli, ceilings_of_another_device_are_refused_with_the_file_that_has_them) {
   const std::string profile = SOURCE_DIR "/tests/profiler/data/gpu.profile.json";
   const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --ceilings " + profile);

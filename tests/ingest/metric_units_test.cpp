@@ -48,6 +48,9 @@ TEST(MetricUnits, UnitsWithoutAPrefixStay) {
 }
 TEST(MetricUnits, AnUnknownPrefixHasNoFactor) {
   EXPECT_FALSE(to_base_factor("Xbyte"));
+  EXPECT_FALSE(to_base_factor("Mibyte"));  // not the factor of "byte"
+  EXPECT_FALSE(to_base_factor("furlongbyte/s"));
+  EXPECT_EQ(to_base_factor("Minst"), 1e6);
   EXPECT_FALSE(to_base_factor("Xhz/block"));
 }
 

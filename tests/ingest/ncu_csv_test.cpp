@@ -242,6 +242,35 @@ TEST(NcuCsv, AUnitThatTheMetricCannotHaveIsRefused) {
   EXPECT_THAT(csv_error_of(table("\"us\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))),
               testing::AllOf(HasSubstr("line 2, column 12"), HasSubstr("a unit of bytes")));
   EXPECT_THAT(csv_error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("a unit of time"));
+  EXPECT_THAT(csv_error_of(table("\"byte/block\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("a unit of bytes"));
+  EXPECT_THAT(csv_error_of(table("\"Mibyte\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("unit 'Mibyte' is not known"));
+  const auto registers = [](const char* unit, const char* v) {
+    std::string text = table(fmt::format("\"{}\",\"ns\"", unit), row("0", "5", "k", fmt::format("\"{}\",\"2\"", v)));
+    return text.replace(text.find("dram__bytes_read.sum"), 20, "launch__registers_per_thread");
+  };
+  EXPECT_EQ(csv_error_of(registers("register/thread", "32")), "");
+  EXPECT_THAT(csv_error_of(registers("furlong", "32")), testing::AllOf(HasSubstr("'furlong'"), HasSubstr("a count")));
+  EXPECT_THAT(csv_error_of(registers("register/thread", "1.5")), testing::AllOf(HasSubstr("'1.5'"), HasSubstr("a whole number")));
+}
+
+std::vector<std::string> notices(const ForeignReport& r) {
+  std::vector<std::string> out;
+  for (const MissingRecord& m : r.missing) out.push_back(fmt::format("{} x {}: {}", m.name, m.count, m.detail));
+  return out;
+}
+
+TEST(NcuCsv, ATableWithoutTheSizesOfALaunchSaysSo) {
+  EXPECT_THAT(notices(read_ncu_csv(one_row("\"1\",\"2\""), "x")), testing::IsEmpty());
+  std::string text = one_row("\"1\",\"2\"");
+  text.replace(text.find("Grid Size"), 9, "Grid");
+  const ForeignReport r = read_ncu_csv(text, "x");
+  EXPECT_THAT(notices(r), testing::ElementsAre("columns_absent x 1: Grid Size"));
+}
+
+TEST(NcuCsv, ErrorsThatNcuPrintedAreSaid) {
+  const std::string text = "==ERROR== first\n" + table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + "==PROF== Disconnected\n" +
+                                                                   "==ERROR== An error occurred while trying to profile.\r\n");
+  EXPECT_THAT(notices(read_ncu_csv(text, "x")), testing::ElementsAre("errors_printed x 2: ==ERROR== first"));
 }
 
 TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
@@ -436,6 +465,20 @@ TEST(NcuCsv, OneMetricOfDetailsWithTwoValuesIsRefused) {
   EXPECT_THAT(csv_error_of(titles + detail("a", "ns", "700") + detail("b", "ns", "800")),
               testing::AllOf(HasSubstr("line 3, column 7"), HasSubstr("800"), HasSubstr("700")));
   EXPECT_THAT(csv_error_of(titles + detail("a", "byte", "700")), HasSubstr("line 2, column 6 ('Metric Unit')"));
+}
+
+// Its time would be counted for the kernel of the first row.
+TEST(NcuCsv, ARowOfDetailsThatIsOfAnotherKernelThanItsResultIsRefused) {
+  const std::string titles = R"("ID","Process ID","Kernel Name","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value")"
+                             "\n";
+  const auto detail = [](const char* kernel, const char* grid, const char* metric) {
+    return fmt::format("\"0\",\"5\",\"{}\",\"{}\",\"s\",\"{}\",\"ns\",\"7\"\n", kernel, grid, metric);
+  };
+  const std::string first = titles + detail("a", "(1, 1, 1)", "gpu__time_duration.sum");
+  EXPECT_EQ(csv_error_of(first + detail("a", "(1, 1, 1)", "smsp__time.sum")), "");
+  EXPECT_THAT(csv_error_of(first + detail("b", "(1, 1, 1)", "smsp__time.sum")),
+              HasSubstr("line 3, column 3 ('Kernel Name'): result 0 has 'b' here and 'a' in its first row"));
+  EXPECT_THAT(csv_error_of(first + detail("a", "(2, 1, 1)", "smsp__time.sum")), HasSubstr("line 3, column 4 ('Grid Size')"));
 }
 
 }  // namespace

@@ -94,6 +94,11 @@ TEST(Rules, ErrorsNameLineAndCause) {
               testing::AllOf(HasSubstr("line 4"), HasSubstr("pass 'forwards'")));
   EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")),
               HasSubstr("unknown key 'colour'"));
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, op: ln1}\n")),
+              HasSubstr("'op' stands twice"));
+  EXPECT_THAT(
+      rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv}\nrules:\n- {kernel: j, pass: forward, op: ln1}\n")),
+      HasSubstr("'rules' stands twice"));
   EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")),
               HasSubstr("not a regular expression"));
   EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")), HasSubstr("needs 'kernel', 'range' or 'in'"));

@@ -88,6 +88,8 @@ TEST(Roofline, ASimtMatmulHasAnFmaFloorAndIsBoundByNeither) {
 TEST(Roofline, ShortKernelsAndThoseThatDoNotFillTheDeviceAreBoundByLatency) {
   EXPECT_EQ(kernel_roofline(kernel(), 4'900, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(99), 50'000, counters(1e5, 1e5), rules()).bound, Bound::latency);
+  EXPECT_FALSE(kernel_roofline(kernel(0), 50'000, counters(1e5, 1e5), rules()).bound) << "the number of blocks is not known";
+  EXPECT_EQ(kernel_roofline(kernel(0), 4'900, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(100), 50'000, counters(1e5, 1e5), rules()).bound, Bound::neither);
   LaunchRecord deep = kernel(10);
   deep.grid[2] = 10;

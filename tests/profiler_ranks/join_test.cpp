@@ -111,6 +111,11 @@ TEST(Join, BandwidthIsBytesOverTheBusiestLinkByTheTimeOfTransfer) {
   EXPECT_DOUBLE_EQ(ranks::join(shapes, with).collectives[2].of_link_ceiling_pct.value(), 80);
   // The short one took 20 us, which the clocks of this step cannot resolve.
   EXPECT_FALSE(d.collectives[0].bus_bytes_per_s);
+  // Without it they are 300 us apart, and 250 and 300 us of transfer together say no more.
+  const ProfileDocument apart = ranks::join({rank(0), rank(1, slow_backward())});
+  EXPECT_DOUBLE_EQ(apart.world.clock_uncertainty_ns.value(), 300'000);
+  EXPECT_TRUE(apart.world.paid_bytes_per_s);
+  EXPECT_FALSE(apart.world.bus_bytes_per_s);
 }
 
 TEST(Join, TheRankThatComesLastIsNamedWithTheOpThatTookLonger) {

@@ -109,6 +109,9 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   }
   const Outcome with = stepscope(recordings + " --first-timed-step 1 --timed-steps 2 --run-json " + file("run.json"));
   EXPECT_EQ(with.exit_code, 0) << with.err;
+  const Outcome foreign = stepscope(recordings + " --ceilings " TEST_DATA "/links/h200-x2-nccl.json");
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("h200-x2-nccl.json: measured on NVIDIA H200, " + file("r.rank0.jsonl") + " is of "));
   const Outcome one = stepscope("join " + file("r.rank1.jsonl") + " --out " + file("one.json"));
   EXPECT_EQ(one.exit_code, 2);
   EXPECT_THAT(one.err, HasSubstr("no recording of rank 0 of 2; --partial"));
