@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <set>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "cli/catch_interrupt.h"
 #include "cli/gpu.h"
 #include "cli/train_ranks.h"
@@ -186,7 +186,9 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   experiments::SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
   options.keep_profiles = f.keep_profiles;
-  if (!f.keep_profiles.empty()) gpt2::check_folder_writable(f.keep_profiles, "--keep-profiles");
+  if (!f.keep_profiles.empty() && f.no_profile)
+    throw InputError("--keep-profiles: with --no-profile there are none; leave one of the two out");
+  if (!f.keep_profiles.empty()) stepscope::check_folder_usable(f.keep_profiles, "--keep-profiles");
   options.command_steps = f.command_steps;
   // A command's block is a whole process: one quad of four makes a pair, unless told otherwise.
   if (commands && f.measure.quads_option->count() == 0) options.plan.quads = 1;

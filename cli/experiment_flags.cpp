@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/output_file.h"
 #include "build_info.inc"
 #include "experiments/gate/plant_spec.h"
@@ -158,7 +158,7 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   o.seed_given = f.seed_given;
   o.plant_pct = f.plant_pct;
   o.plant_gpu = f.plant_gpu;
-  if (!f.gate_answers.empty()) gpt2::check_folder_writable(f.gate_answers, "--gate-answers");
+  if (!f.gate_answers.empty()) stepscope::check_folder_usable(f.gate_answers, "--gate-answers");
   o.gate_answers = f.gate_answers;
   o.serial = f.serial;
   o.stop = &CatchInterrupt::interrupted();
@@ -211,7 +211,7 @@ void check_new_record(const std::string& path) {
 
 fs::path results_folder(const std::string& out, const fs::path& root) {
   const fs::path folder = out.empty() ? studies(root) : fs::path(out);
-  gpt2::check_folder_writable(folder, "--out");
+  stepscope::check_folder_usable(folder, "--out");
   const fs::path theirs = experiments::ledger_file(studies(root)), ours = experiments::ledger_file(folder);
   if (!out.empty() && !fs::exists(ours) && fs::exists(theirs)) fs::copy_file(theirs, ours);
   return folder;

@@ -18,8 +18,8 @@
 #include <set>
 #include <tuple>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/nvml.h"
 #include "build_info.inc"
 #include "cli/experiment_flags.h"
@@ -453,8 +453,8 @@ void run(GateFlags f, int& exit_code) {
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
+  if (!f.answers.empty()) stepscope::check_folder_usable(f.answers, "--oracle-answers");
   if (!f.seeds.empty()) return run_seeds(f, exit_code);
-  if (!f.answers.empty()) gpt2::check_folder_writable(f.answers, "--oracle-answers");
   if (!f.seed_given) f.seed = std::random_device{}();
   const std::vector<gate::GateReport> reports = reports_of(f);
   bool passed = !reports.empty();

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/text.h"
 #include "build_info.inc"
 #include "cli/arguments.h"
@@ -113,5 +114,7 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   hold_closed_streams();
   std::signal(SIGCHLD, SIG_DFL);  // whoever started this may ignore it, and the ends of our own processes would then be nobody's
-  return after_printing(run_command(argc, argv));
+  const int exit_code = run_command(argc, argv);
+  if (exit_code != 0) stepscope::remove_made_folders_left_empty();
+  return after_printing(exit_code);
 }

@@ -190,6 +190,12 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
       throw InputError(
           fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.exchange.communicator));
     });
+  if (const bool staged = cpu || f.exchange.communicator == "staged";
+      f.exchange.nccl_blocks > 0 && (staged || f.exchange.communicator == "peer"))
+    dist::agree(channel_.get(), [&] {
+      throw InputError(fmt::format("--nccl-blocks {}: gradients travel {} here, and no kernel of NCCL runs; leave it out",
+                                   f.exchange.nccl_blocks, staged ? "through host memory" : "by copies between GPUs"));
+    });
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
   std::unique_ptr<dist::Communicator> peer;

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/output_file.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
@@ -94,6 +97,17 @@ std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOption
   return examples;
 }
 
+// A mistyped --run-json must not replace a checkpoint, or anything else but a run.json of before.
+void refuse_to_replace(const std::string& file) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(file, ec) || std::filesystem::file_size(file, ec) == 0) return;
+  std::string head(200, '\0');
+  std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (head.find("\"stepscope.run/") == std::string::npos)
+    throw InputError(
+        fmt::format("--run-json {}: is there already and is no run.json; expected a new name, or a run.json to replace", file));
+}
+
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
   Surroundings s;
@@ -117,7 +131,11 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
     }
   }
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
-  if (!o.run_json.empty()) stepscope::check_output(rank_file(o.run_json, rank_of(o)), "--run-json");
+  if (!o.run_json.empty()) {
+    const std::string file = rank_file(o.run_json, rank_of(o));
+    refuse_to_replace(file);
+    stepscope::check_output(file, "--run-json");
+  }
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
     s.checkpoints.emplace(o.checkpoint_dir, o.keep_checkpoints);
@@ -215,8 +233,7 @@ std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopO
 // Held as long as the run: two that keep checkpoints in one folder would remove each other's, and resume from the other's.
 Descriptor lock_checkpoints(const LoopOptions& o) {
   if (o.checkpoint_dir.empty() || rank_of(o) != 0) return Descriptor();
-  std::error_code said_when_it_is_opened;
-  std::filesystem::create_directories(o.checkpoint_dir, said_when_it_is_opened);
+  stepscope::make_folders(o.checkpoint_dir);  // why it cannot be made is said when it is opened
   Descriptor folder(::open(o.checkpoint_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder && !lock_as_writer(folder.get(), false))
     throw InputError(fmt::format("--checkpoints {}: another run keeps its checkpoints there, expected another folder", o.checkpoint_dir));
@@ -274,7 +291,7 @@ class Run {
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
       const bool eval = !o_.eval_set.empty() && (last || due(o_.eval_every));  // of all ranks: to empty it is a thing that they do together
       if (save || stopping || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
-      if (save) save_checkpoint_now();
+      if (save) save_or_say_where_it_ended();
       if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
       if (eval && rank_of(o_) == 0) answer_questions(step);
@@ -357,6 +374,19 @@ class Run {
     grad_limit_.add(log.outcome.grad_norm);
     if (o_.channel) o_.channel->finished(done_, log.outcome.loss, log.outcome.grad_norm);
     if (on_step_) on_step_(log);
+  }
+
+  // A full disk under the checkpoints ends the run, and its steps stand in run.json like those of any other that ends early.
+  void save_or_say_where_it_ended() {
+    try {
+      save_checkpoint_now();
+    } catch (const std::exception& e) {
+      try {
+        write_run_json(fmt::format("ended after step {}: {}", done_, e.what()));
+      } catch (const std::exception&) {  // the same disk: the first reason is the one to be said
+      }
+      throw;
+    }
   }
 
   [[noreturn]] void diverged(const std::string& why, int rank = -1) {

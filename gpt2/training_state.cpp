@@ -15,6 +15,7 @@
 #include "base/atomic_file.h"
 #include "base/checksum.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/mapped_file.h"
 #include "gpt2/tensor_table.h"
 
@@ -233,7 +234,7 @@ void save_training_state(const fs::path& path, const TrainingState& s) {
 
 CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {
   if (keep_ < 1) throw stepscope::InputError(fmt::format("checkpoints to keep: {}, expected at least 1", keep_));
-  check_folder_writable(folder_, "checkpoints");
+  stepscope::check_folder_usable(folder_, "checkpoints");
   remove_leftovers();
 }
 

@@ -18,6 +18,7 @@ double use(double error, double budget) {
 }
 
 std::string number(double x, const std::string& unit) {
+  if (std::isnan(x)) return "nan";  // its sign is chance: inf - inf gives -nan on x86
   const bool relative = unit == "norm" || unit == "relative" || unit.starts_with("worst");
   if (unit == "roundings" || unit == "deviations") return fmt::format("{:.2f}", x);
   return relative ? fmt::format("{:.2e}", x) : fmt::format("{:.0f}", x);

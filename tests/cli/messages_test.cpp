@@ -175,7 +175,12 @@ TEST(Mistakes, AnOutputThatIsAnInputIsRefusedBeforeItIsReplaced) {
         std::pair("train --trainer reference --model tiny --log " + at + "/x --run-json " + at + "/x",
                   std::string("--log and --run-json both name ")),
         std::pair("train --trainer reference --model tiny --data " + text + " --run-json " + text,
-                  std::string("--data and --run-json both name "))}) {
+                  std::string("--data and --run-json both name ")),
+        std::pair("train --trainer reference --model tiny --data '" + at + "/te*.bin' --run-json " + text,
+                  std::string("--data and --run-json both name ")),
+        std::pair("profile --model tiny --data '" + at + "/te*.bin' -o " + text, std::string("--data and --out both name ")),
+        std::pair("train --trainer reference --model tiny -b 1 -t 8 --steps 1 --run-json " + text,
+                  std::string("is there already and is no run.json"))}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_THAT(o.err, HasSubstr(flags)) << arguments;

@@ -204,6 +204,37 @@ TEST_F(TrainingCli, the_log_says_why_a_run_stopped) {
   EXPECT_THAT(stepscope("report " + file("run.jsonl"), "COLUMNS=400").out, HasSubstr("stopped: step"));
 }
 
+// With --resume an empty folder of a mistyped name would look like a run.
+TEST_F(TrainingCli, what_is_refused_leaves_no_folder_behind) {
+  for (const std::string arguments : {"--steps 1 --gpus 2 --communicator peer", "--steps 1 --log /dev/full",
+                                      "--steps 1 --resume --log /dev/full", "--steps 1 --gpus 2 --nccl-blocks 3"}) {
+    const Outcome o = train(arguments + " --checkpoints " + file("new/of/it"));
+    EXPECT_EQ(o.exit_code, 2) << arguments << o.err;
+    EXPECT_FALSE(fs::exists(file("new"))) << arguments;
+  }
+  fs::create_directory(file("mine"));
+  EXPECT_EQ(train("--steps 1 --log /dev/full --checkpoints " + file("mine")).exit_code, 2);
+  EXPECT_TRUE(fs::exists(file("mine"))) << "it was there before";
+  ASSERT_EQ(train("--steps 1 --checkpoints " + file("new/of/it") + " --run-json " + file("r.json")).exit_code, 0);
+  EXPECT_TRUE(fs::exists(file("new/of/it/step-00000001")));
+  EXPECT_EQ(train("--steps 1 --run-json " + file("r.json")).exit_code, 0) << "a run.json of before may be replaced";
+}
+
+// The log had them, run.json did not.
+TEST_F(TrainingCli, a_run_that_ends_because_no_checkpoint_can_be_written_keeps_its_steps_in_run_json) {
+  // As of a full disk: no file may be larger than 32 KB.
+  const Outcome o =
+      stepscope("train --trainer reference --model " TEST_DATA "/golden/tiny.bin -b 1 -t 64 --steps 4 --checkpoint-every 2 --checkpoints " +
+                    file("c") + " --run-json " + file("r.json"),
+                "trap '' XFSZ; ulimit -f 64; CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=2");
+  EXPECT_EQ(o.exit_code, 2) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("File too large"));
+  const json run = json::parse(slurp(file("r.json")));
+  EXPECT_EQ(run["steps"].size(), 2u) << run;
+  EXPECT_THAT(run["stopped"].get<std::string>(), AllOf(HasSubstr("ended after step 2: "), HasSubstr("File too large")));
+  EXPECT_FALSE(fs::exists(file("c"))) << "no checkpoint came into it";
+}
+
 TEST_F(TrainingCli, validation_data_that_is_not_there_ends_before_the_first_step) {
   const Outcome o = train("--steps 1 --val-every 1 --val-data " + file("none.bin"));
   EXPECT_EQ(o.exit_code, 2);

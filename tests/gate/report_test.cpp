@@ -26,6 +26,9 @@ TEST(Report, NotANumberFailsAndBinds) {
   EXPECT_TRUE(std::isnan(r.error));
   EXPECT_FALSE(scalar_result("loss", "loss", kNoNumber, 1, 1e30).passed);
   EXPECT_FALSE(scalar_result("loss", "loss", 1, kNoNumber, 1e30).passed);
+  GateReport report;
+  report.results.push_back(make_result("a", "b", {{"norm", std::copysign(kNoNumber, -1.0), 1, 7}}));
+  EXPECT_EQ(to_table(report, false).find("-nan"), std::string::npos) << to_table(report, false);
 }
 
 // Also of scalars far below 1, as a gradient norm late in a run is.
