@@ -1,5 +1,7 @@
 #include "cli/catch_interrupt.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <ctime>
 
@@ -24,6 +26,24 @@ void on_interrupt(int number) {
 }
 
 }  // namespace
+
+namespace {
+void say_and_end(int number) {
+  constexpr char kText[] = "\nstepscope: interrupted before the answer was there\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  signal(number, SIG_DFL);
+  raise(number);
+}
+}  // namespace
+
+SayInterrupted::SayInterrupted() {
+  struct sigaction action = {};
+  action.sa_handler = say_and_end;
+  sigaction(SIGINT, nullptr, &before_);
+  if (before_.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
+}
+
+SayInterrupted::~SayInterrupted() { sigaction(SIGINT, &before_, nullptr); }
 
 CatchInterrupt::CatchInterrupt() {
   struct sigaction action = {};

@@ -26,4 +26,16 @@ class CatchInterrupt {
   struct sigaction before_[std::size(stepscope::kEndingSignals)];
 };
 
+// For a command that has nothing to keep: while one lives, ctrl-C says so on stderr and ends the program by the signal, as it would alone.
+class SayInterrupted {
+ public:
+  SayInterrupted();
+  ~SayInterrupted();
+  SayInterrupted(const SayInterrupted&) = delete;
+  SayInterrupted& operator=(const SayInterrupted&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
 }  // namespace cli

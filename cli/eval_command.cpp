@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/output_file.h"
 #include "base/progress_line.h"
+#include "cli/catch_interrupt.h"
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -110,6 +111,7 @@ void run(const EvalFlags& f) {
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_options(flags));
   gpt2::EvalOutcome outcome;
   {
+    const SayInterrupted guard;
     stepscope::ProgressLine progress;
     const auto count = static_cast<int64_t>(examples.size());
     outcome = gpt2::evaluate_examples(*trainer, examples, [&](int64_t done, int64_t correct) {

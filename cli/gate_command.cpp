@@ -22,6 +22,7 @@
 #include "base/made_folders.h"
 #include "base/nvml.h"
 #include "build_info.inc"
+#include "cli/catch_interrupt.h"
 #include "cli/experiment_flags.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
@@ -454,6 +455,7 @@ void run(GateFlags f, int& exit_code) {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
   if (!f.answers.empty()) stepscope::check_folder_usable(f.answers, "--oracle-answers");
+  const SayInterrupted guard;
   if (!f.seeds.empty()) return run_seeds(f, exit_code);
   if (!f.seed_given) f.seed = std::random_device{}();
   const std::vector<gate::GateReport> reports = reports_of(f);

@@ -392,6 +392,16 @@ TEST_F(LogReport, a_run_that_is_interrupted_saves_where_it_is_and_goes_on_there)
   }
 }
 
+// It ended without a word.
+TEST_F(TrainingCli, a_gate_that_is_interrupted_says_so) {
+  const std::string answers = file("answers");  // there when the gate begins
+  const Outcome o = stepscope("gate --trainer reference --seeds 1000 --oracle-answers " + answers,
+                              "run() { OMP_NUM_THREADS=1 env --default-signal=INT \"$@\" & while [ ! -e " + answers +
+                                  " ]; do sleep 0.02; done; sleep 0.2; kill -INT $!; wait $!; }; run");
+  EXPECT_EQ(o.exit_code, 130) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("stepscope: interrupted before the answer was there"));
+}
+
 // `train | tee log` and ctrl-C, which ends tee first; or `train | head`.
 TEST_F(LogReport, a_run_whose_reader_is_gone_saves_where_it_is) {
   for (const std::string ranks : {"", " --gpus 2"})
