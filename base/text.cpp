@@ -42,8 +42,8 @@ std::string markdown_escaped(std::string_view text) {
   std::replace(lines.begin(), lines.end(), '\r', '\n');
   for (const char c : printable_lines(lines)) {
     if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_') out += '\\';
-    if (c == '<')
-      out += "&lt;";
+    if (c == '<' || c == '&')  // a name that holds "&lt;" is not one that holds '<'
+      out += c == '<' ? "&lt;" : "&amp;";
     else
       out += c == '\n' ? ' ' : c;
   }

@@ -129,8 +129,11 @@ std::string launches_text(const WorkloadSection& w) {
 std::string gate_text(const WorkloadSection& w) {
   std::string out;
   for (const auto& [label, arm] : {std::pair("A", &w.a), std::pair("B", &w.b)})
-    out += fmt::format("{}{}: {}{}{}", out.empty() ? "" : "; ", label, arm->gate.passed ? "" : "NOT passed, ", arm->gate.sentence,
-                       arm->gate.checked_by.empty() ? "" : ", checked by " + arm->gate.checked_by);
+    out += fmt::format("{}{}: {}{}{}", out.empty() ? "" : "; ", label,
+                       arm->gate.passed                      ? ""
+                       : arm->gate.sentence == "interrupted" ? "not judged, "  // nothing was found wrong
+                                                             : "NOT passed, ",
+                       arm->gate.sentence, arm->gate.checked_by.empty() ? "" : ", checked by " + arm->gate.checked_by);
   return out;
 }
 
