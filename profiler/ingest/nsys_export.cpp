@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "base/errors.h"
 
@@ -203,6 +204,10 @@ class NsysReader {
     result.start_ns = start;
     result.end_ns = end;
     result.process = pid_of(global_pid);
+    if (!seen_.emplace(result.process, result.device, result.context, result.stream, correlation, result.graph_node, start, end).second)
+      throw stepscope::InputError(fmt::format(
+          "{}: '{}' with correlation id {} stands twice on stream {}: its time would count twice, expected every operation once", r_.source,
+          result.name, correlation, result.stream));
     o.launched_ns = result.start_ns;
     if (const auto call = calls_.find({result.process, correlation}); call != calls_.end()) {
       o.thread = call->second.first;
@@ -391,6 +396,8 @@ class NsysReader {
   std::string step_range_;
   ForeignReport r_;
   std::map<int64_t, std::string> strings_;
+  // (process, device, context, stream, correlation, node of a graph, start, end)
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
   std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
   std::vector<Operation> operations_;
   std::vector<std::pair<int64_t, int64_t>> step_times_;

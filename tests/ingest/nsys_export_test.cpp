@@ -315,6 +315,16 @@ TEST(NsysExport, SaysWhatAnExportLacks) {
   EXPECT_THAT(export_error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
+// The step's time stayed right, because they overlap, and the kernels' did not.
+TEST(NsysExport, AnOperationThatStandsTwiceIsRefused) {
+  Export e;
+  e.range("step", 100, 300);
+  e.kernel(1, 120, 400, 500);
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL");
+  e.close();
+  EXPECT_THAT(export_error_of(e.path()), HasSubstr("x.sqlite: 'void f<4>(float *)' with correlation id 101 stands twice on stream 7"));
+}
+
 TEST(NsysExport, OneThatIsCutInItsHeaderSaysHowLongAHeaderIs) {
   Export e;
   two_steps(e);
