@@ -215,7 +215,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
   add_verdict_flags(*run_command, *r, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
   run_command->footer(
-      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"
+      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided. 2: the input is wrong. 3: something is missing "
+      "here.\n"
       "Examples:\n"
       "  stepscope experiment run fp32-zero-grad-memset\n"
       "  stepscope experiment run --all --changed\n"
@@ -234,7 +235,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   add_verdict_flags(*since_command, *since, "write verdict.json and its page to this folder (default: print the verdict only)");
   since_command->footer(
       "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n"
-      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"
+      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided. 2: the input is wrong. 3: something is missing "
+      "here.\n"
       "Examples:\n"
       "  stepscope experiment since HEAD\n"
       "  stepscope experiment since main --trainer mixed --batch-size 64 --sequential");
