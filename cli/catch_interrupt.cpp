@@ -25,15 +25,13 @@ void on_interrupt(int number) {
   }
 }
 
-}  // namespace
-
-namespace {
 void say_and_end(int number) {
   constexpr char kText[] = "\nstepscope: interrupted before the answer was there\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
   signal(number, SIG_DFL);
   raise(number);
 }
+
 }  // namespace
 
 SayInterrupted::SayInterrupted() {
