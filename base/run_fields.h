@@ -18,6 +18,8 @@
 
 namespace stepscope {
 
+inline constexpr std::string_view kRunSchema = "stepscope.run/1";  // of run.json
+
 struct RunFields {
   std::string command;
   std::optional<std::string> trainer, device, model, matmul, recompute, weight_rounding, lr_schedule, communicator;

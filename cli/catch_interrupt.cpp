@@ -13,6 +13,11 @@ using stepscope::kEndingSignals;
 std::atomic<bool> was_interrupted{false};
 std::atomic<int64_t> interrupted_at_ns{0};
 
+void end_by(int number) {
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 void on_interrupt(int number) {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -20,37 +25,34 @@ void on_interrupt(int number) {
   if (!was_interrupted.exchange(true)) {
     interrupted_at_ns = now;
   } else if (static_cast<double>(now - interrupted_at_ns) > stepscope::kSameSignal_s * 1e9) {
-    signal(number, SIG_DFL);
-    raise(number);
+    end_by(number);
   }
 }
 
 void say_and_end(int number) {
   constexpr char kText[] = "\nstepscope: interrupted before the answer was there\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
-  signal(number, SIG_DFL);
-  raise(number);
+  end_by(number);
+}
+
+// A signal that the process ignores, as SIGHUP under nohup, stays ignored. Returns what was there.
+struct sigaction handle_unless_ignored(int number, void (*handler)(int), int flags) {
+  struct sigaction before = {}, action = {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigaction(number, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  return before;
 }
 
 }  // namespace
 
-SayInterrupted::SayInterrupted() {
-  struct sigaction action = {};
-  action.sa_handler = say_and_end;
-  sigaction(SIGINT, nullptr, &before_);
-  if (before_.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
-}
+SayInterrupted::SayInterrupted() : before_(handle_unless_ignored(SIGINT, say_and_end, 0)) {}
 
 SayInterrupted::~SayInterrupted() { sigaction(SIGINT, &before_, nullptr); }
 
 CatchInterrupt::CatchInterrupt() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < std::size(kEndingSignals); ++i) {
-    sigaction(kEndingSignals[i], nullptr, &before_[i]);
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kEndingSignals[i], &action, nullptr);
-  }
+  for (size_t i = 0; i < std::size(kEndingSignals); ++i) before_[i] = handle_unless_ignored(kEndingSignals[i], on_interrupt, SA_RESTART);
 }
 
 CatchInterrupt::~CatchInterrupt() {

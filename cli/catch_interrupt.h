@@ -35,7 +35,7 @@ class SayInterrupted {
   SayInterrupted& operator=(const SayInterrupted&) = delete;
 
  private:
-  struct sigaction before_ = {};
+  struct sigaction before_;
 };
 
 }  // namespace cli

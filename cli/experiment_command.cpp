@@ -31,6 +31,9 @@ namespace cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::string kExits =
+    "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided. 2: the input is wrong. 3: something is missing here.\n";
 using experiments::Experiment;
 using experiments::VerdictDocument;
 using nlohmann::ordered_json;
@@ -214,14 +217,12 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       ->capture_default_str();
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
   add_verdict_flags(*run_command, *r, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
-  run_command->footer(
-      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided. 2: the input is wrong. 3: something is missing "
-      "here.\n"
-      "Examples:\n"
-      "  stepscope experiment run fp32-zero-grad-memset\n"
-      "  stepscope experiment run --all --changed\n"
-      "  stepscope experiment run --a './train_gpt2cu -x 40' --b './mine --steps 40' --step-regex '([0-9.]+) "
-      "ms'");
+  run_command->footer(kExits +
+                      "Examples:\n"
+                      "  stepscope experiment run fp32-zero-grad-memset\n"
+                      "  stepscope experiment run --all --changed\n"
+                      "  stepscope experiment run --a './train_gpt2cu -x 40' --b './mine --steps 40' --step-regex '([0-9.]+) "
+                      "ms'");
   run_command->callback([r, line, &exit_code] { run_experiments(*r, line, exit_code); });
 
   auto since = std::make_shared<SinceFlags>();
@@ -234,9 +235,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   add_trainer_flags(*since_command, since->trainer);
   add_verdict_flags(*since_command, *since, "write verdict.json and its page to this folder (default: print the verdict only)");
   since_command->footer(
-      "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n"
-      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided. 2: the input is wrong. 3: something is missing "
-      "here.\n"
+      "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n" + kExits +
       "Examples:\n"
       "  stepscope experiment since HEAD\n"
       "  stepscope experiment since main --trainer mixed --batch-size 64 --sequential");

@@ -117,7 +117,7 @@ std::string run_settings_json(const Trainer& trainer, const LoopOptions& options
 
 std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
                      const std::string& stopped) {
-  ordered_json doc{{"schema", "stepscope.run/1"}};
+  ordered_json doc{{"schema", stepscope::kRunSchema}};
   write_fields(doc, run_fields_of(trainer, options));
   write_world(doc, trainer, options);
   if (!stopped.empty()) doc["stopped"] = stopped;

@@ -15,6 +15,7 @@
 #include "base/errors.h"
 #include "base/made_folders.h"
 #include "base/output_file.h"
+#include "base/run_fields.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/distributed/agreement.h"
@@ -103,7 +104,8 @@ void refuse_to_replace(const std::string& file) {
   if (!std::filesystem::is_regular_file(file, ec) || std::filesystem::file_size(file, ec) == 0) return;
   std::string head(200, '\0');
   std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  if (head.find("\"stepscope.run/") == std::string::npos)
+  const std::string_view of_any_version = stepscope::kRunSchema.substr(0, stepscope::kRunSchema.find('/') + 1);
+  if (head.find(fmt::format("\"{}", of_any_version)) == std::string::npos)
     throw InputError(
         fmt::format("--run-json {}: is there already and is no run.json; expected a new name, or a run.json to replace", file));
 }

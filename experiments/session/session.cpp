@@ -209,7 +209,7 @@ void say_nothing_was_measured(WorkloadResult& r) {
   r.log.decision.reason = reason::kInterrupted;
   r.log.decision.sentence = "stopped before anything was measured";
   r.waterfall_absent = "interrupted";
-  r.a.gate.sentence = r.b.gate.sentence = "interrupted";
+  r.a.gate.sentence = r.b.gate.sentence = kGateInterrupted;
 }
 
 }  // namespace
@@ -745,7 +745,7 @@ VerdictDocument ExperimentSession::run_commands(const TwoCommands& commands, con
     if (out.end == ChildOutput::End::interrupted) {
       r.log.decision.reason = reason::kInterrupted;
       r.log.decision.sentence = "stopped before anything was measured";
-      r.a.gate = r.b.gate = {false, "interrupted", false, {}};
+      r.a.gate = r.b.gate = {false, kGateInterrupted, false, {}};
       return verdict_document("commands", std::nullopt, {r}, facts(ledger, device_));
     }
     const bool passed = out.end == ChildOutput::End::ended && out.ending.exited && out.ending.code == 0;

@@ -76,6 +76,8 @@ struct DeviceSection {
   std::string device, driver;
 };
 
+inline constexpr char kGateInterrupted[] = "interrupted";  // the sentence of a gate that ctrl-C ended: it found nothing wrong
+
 struct GateSummary {
   bool passed = false;
   std::string sentence;               // "112 checks passed (seed 7)", "frozen, as in its manifest", "no gate was given for

@@ -130,9 +130,9 @@ std::string gate_text(const WorkloadSection& w) {
   std::string out;
   for (const auto& [label, arm] : {std::pair("A", &w.a), std::pair("B", &w.b)})
     out += fmt::format("{}{}: {}{}{}", out.empty() ? "" : "; ", label,
-                       arm->gate.passed                      ? ""
-                       : arm->gate.sentence == "interrupted" ? "not judged, "  // nothing was found wrong
-                                                             : "NOT passed, ",
+                       arm->gate.passed                         ? ""
+                       : arm->gate.sentence == kGateInterrupted ? "not judged, "
+                                                                : "NOT passed, ",
                        arm->gate.sentence, arm->gate.checked_by.empty() ? "" : ", checked by " + arm->gate.checked_by);
   return out;
 }

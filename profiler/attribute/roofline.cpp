@@ -96,12 +96,12 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
     r.bound = Bound::tensor;
   else if (launch.activity == Activity::kernel && !r.tensor_ns)
     return r;  // the tensor side is not known
-  else if (duration_ns >= kLatencyDuration_ns && blocks <= 0 && launch.activity == Activity::kernel)
-    return r;  // how many blocks there were is not known
-  else if (duration_ns < kLatencyDuration_ns || !fills_device)
+  else if (duration_ns < kLatencyDuration_ns)
     r.bound = Bound::latency;
+  else if (launch.activity == Activity::kernel && blocks <= 0)
+    return r;  // how many blocks there were is not known
   else
-    r.bound = Bound::neither;
+    r.bound = fills_device ? Bound::neither : Bound::latency;
   return r;
 }
 

@@ -13,7 +13,6 @@ namespace profiler {
 namespace {
 
 using RunJson = nlohmann::json;
-constexpr std::string_view kRunSchema = "stepscope.run/1";
 
 struct RunReader {
   const std::string& source;
@@ -122,8 +121,8 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   const RunReader r{source};
   if (j.is_discarded() || !j.is_object())
     throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, stepscope::why_no_object(text, source)));
-  if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
-    throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
+  if (const std::string schema = r.text(j, "schema"); schema != stepscope::kRunSchema)
+    throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, stepscope::kRunSchema));
   RunInfo run;
   r.fields(j, run);
   if (const RunJson* world = r.find(j, "world")) {

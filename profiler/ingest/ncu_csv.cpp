@@ -43,6 +43,9 @@ constexpr std::array<std::tuple<std::string_view, std::string_view, std::string_
     {"Memory Workload Analysis", "Memory Throughput", "dram__bytes.sum.per_second"},
 }};
 
+// What describes a launch, in both pages; some versions lack one.
+constexpr std::array<const char*, 5> kOfLaunch = {"Context", "Stream", "Device", "Grid Size", "Block Size"};
+
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& source) : text_(text) {
@@ -83,10 +86,9 @@ class CsvReader {
     constexpr std::string_view kError = "==ERROR==";
     std::string first;
     int64_t count = 0;
-    for (size_t at = text_.starts_with(kError) ? 0 : text_.find("\n==ERROR=="); at != std::string_view::npos;
-         at = text_.find("\n==ERROR==", at + 1)) {
-      const size_t begin = text_[at] == '\n' ? at + 1 : at;
-      if (++count == 1) first = shown(text_.substr(begin, text_.find_first_of("\r\n", begin) - begin));
+    for (size_t at = text_.find(kError); at != std::string_view::npos; at = text_.find(kError, at + 1)) {
+      if (at > 0 && text_[at - 1] != '\n') continue;
+      if (++count == 1) first = shown(text_.substr(at, text_.find_first_of("\r\n", at) - at));
     }
     if (count > 0) r_.missing.push_back({"errors_printed", count, first});
   }
@@ -150,7 +152,7 @@ class CsvReader {
     }
     for (const char* needed : {"ID", "Kernel Name"})
       if (!column_.contains(needed)) refuse(rows.line(), fmt::format("the table has no column '{}'", needed));
-    for (const char* wanted : {"Context", "Stream", "Device", "Grid Size", "Block Size"})
+    for (const char* wanted : kOfLaunch)
       if (!column_.contains(wanted)) absent_.insert(wanted);
     push_pop_.reset();
     start_end_.reset();
@@ -336,6 +338,10 @@ class CsvReader {
     std::optional<std::pair<std::string, std::string>> current;  // ID counts per process
     std::vector<std::string> first;                              // row of the current result
     const size_t value_column = column_.at("Metric Value"), unit_column = column_.at("Metric Unit");
+    std::vector<size_t> of_launch{column_.at("Kernel Name")};
+    for (const char* title : kOfLaunch)
+      if (const auto at = column_.find(title); at != column_.end()) of_launch.push_back(at->second);
+    const auto cell_at = [](const std::vector<std::string>& cells, size_t i) { return i < cells.size() ? std::string_view(cells[i]) : ""; };
     while (next_row(rows, row)) {
       std::pair<std::string, std::string> id{cell(row, "Process ID"), cell(row, "ID")};
       if (current != id) {
@@ -343,10 +349,10 @@ class CsvReader {
         current = std::move(id);
         first = row;
       }
-      for (const char* title : {"Kernel Name", "Context", "Stream", "Device", "Grid Size", "Block Size"})
-        if (cell(row, title) != cell(first, title))
-          refuse({rows.line(), column_.at(title)}, fmt::format("result {} has '{}' here and '{}' in its first row: expected one value",
-                                                               cell(row, "ID"), shown(cell(row, title)), shown(cell(first, title))));
+      for (const size_t column : of_launch)
+        if (const auto here = cell_at(row, column), before = cell_at(first, column); here != before)
+          refuse({rows.line(), column}, fmt::format("result {} has '{}' here and '{}' in its first row: expected one value",
+                                                    cell(row, "ID"), shown(here), shown(before)));
       const std::string &section = cell(row, "Section Name"), &label = cell(row, "Metric Name");
       if (label.empty()) continue;  // the row of a rule
       std::string name = label;

@@ -186,8 +186,15 @@ class NsysReader {
   struct Operation {
     ForeignResult result;
     int64_t thread = 0;  // globalTid of the launch; 0: no call with this correlation id
-    int64_t launched_ns = 0;
+    int64_t launched_ns = 0, correlation = 0;
   };
+  static bool same(const Operation& a, const Operation& b) {
+    const auto of = [](const Operation& o) {
+      const ForeignResult& r = o.result;
+      return std::tuple(r.process, r.device, r.context, r.stream, o.correlation, r.graph_node, r.start_ns, r.end_ns);
+    };
+    return of(a) == of(b);
+  }
 
   static int64_t pid_of(int64_t global) { return global / kPidBits % kPidBits; }
 
@@ -201,13 +208,10 @@ class NsysReader {
 
   void add(ForeignResult result, int64_t global_pid, int64_t correlation, int64_t start, int64_t end) {
     Operation o;
+    o.correlation = correlation;
     result.start_ns = start;
     result.end_ns = end;
     result.process = pid_of(global_pid);
-    if (!seen_.emplace(result.process, result.device, result.context, result.stream, correlation, result.graph_node, start, end).second)
-      throw stepscope::InputError(fmt::format(
-          "{}: '{}' with correlation id {} stands twice on stream {}: its time would count twice, expected every operation once", r_.source,
-          result.name, correlation, result.stream));
     o.launched_ns = result.start_ns;
     if (const auto call = calls_.find({result.process, correlation}); call != calls_.end()) {
       o.thread = call->second.first;
@@ -217,6 +221,12 @@ class NsysReader {
       ++unmatched_;
     }
     o.result = std::move(result);
+    // A table is read in the order of starts, so a row that stands twice stands among those of the same start.
+    for (auto at = operations_.rbegin(); at != operations_.rend() && at->result.start_ns == start; ++at)
+      if (same(*at, o))
+        throw stepscope::InputError(fmt::format(
+            "{}: '{}' with correlation id {} stands twice on stream {}: its time would count twice, expected every operation once",
+            r_.source, o.result.name, correlation, o.result.stream));
     operations_.push_back(std::move(o));
   }
 
@@ -396,8 +406,6 @@ class NsysReader {
   std::string step_range_;
   ForeignReport r_;
   std::map<int64_t, std::string> strings_;
-  // (process, device, context, stream, correlation, node of a graph, start, end)
-  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
   std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
   std::vector<Operation> operations_;
   std::vector<std::pair<int64_t, int64_t>> step_times_;

@@ -271,7 +271,7 @@ def step_ns(document):
     return document["timing"]["step_time_ns"]["median"]
 
 
-def parts(step, idle, passes):
+def split(step, idle, passes):
     work = sum(ns for name, ns in passes.items() if name not in ("communication", "optimizer"))
     return {"step": step, "work": work, "update": passes.get("optimizer", 0.0), "exposed": passes.get("communication", 0.0), "idle": idle}
 
@@ -281,8 +281,8 @@ def parts_of(document, uuid):
     for rank in document.get("ranks", []):
         if rank["uuid"] == uuid:
             passes = {p["pass"]: p["time_ns"] for p in document["rank_passes"] if p["rank"] == rank["rank"]}
-            return parts(rank["step_time_ns"], rank["idle_ns"], passes)
-    return parts(step_ns(document), document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0),
+            return split(rank["step_time_ns"], rank["idle_ns"], passes)
+    return split(step_ns(document), document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0),
                  {p["name"]: p["time_ns"] for p in document["passes"]})
 
 
