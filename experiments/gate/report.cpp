@@ -59,7 +59,7 @@ std::string dearest(std::vector<PartTime> times, size_t shown) {
 }
 
 CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures, std::string detail) {
-  CheckResult r{std::move(name), std::move(tensor), 0, 0, "", !measures.empty(), std::move(detail), std::move(measures)};
+  CheckResult r{std::move(name), std::move(tensor), 0, 0, "", !measures.empty(), std::move(detail), std::move(measures), {}};
   double worst = -HUGE_VAL;  // an error may be negative: a clock that is behind
   for (const Measure& m : r.measures) {
     r.passed = r.passed && m.passed();
@@ -150,6 +150,7 @@ nlohmann::ordered_json to_json(const CheckResult& r) {
                            {"budget", finite_or_text(r.budget)},
                            {"unit", r.unit}};
   if (!r.detail.empty()) j["detail"] = r.detail;
+  if (r.cosine) j["cosine"] = finite_or_text(*r.cosine);
   if (r.measures.size() > 1)
     for (const Measure& m : r.measures)
       j["measures"].push_back({{"unit", m.unit}, {"error", finite_or_text(m.error)}, {"budget", finite_or_text(m.budget)}});

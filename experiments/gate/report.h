@@ -29,6 +29,7 @@ struct CheckResult {
   bool passed = false;  // every measure within its budget
   std::string detail;
   std::vector<Measure> measures;
+  std::optional<double> cosine;  // of the angle between the tensor and the answer, where a check has it to say; no budget is on it
 };
 
 // Limits on one tensor. Rows and columns get more room than the whole, since a worst of many is above the

@@ -2,12 +2,14 @@
 // (tests/data/golden).
 #include "experiments/gate/state_gate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "base/errors.h"
 #include "experiments/gate/budgets.h"
@@ -122,6 +124,18 @@ TEST_F(StateGate, ATrainerIsHeldToItsOwnBudgets) {
   EXPECT_EQ(failing_with(1 + 1e-5f, 1, 1).size(), 16u);
   EXPECT_EQ(failing_with(1, 1 + 1e-5f, 1), std::set<std::string>{"logits"});
   EXPECT_EQ(failing_with(1, 1, 1 + 3e-6), std::set<std::string>{"loss"});
+}
+
+TEST_F(StateGate, TheCosineTellsLengthFromDirection) {
+  const auto cosines_with = [](float gradients) {
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& o) { return std::make_unique<SlightlyOff>(o, gradients, 1, 1); };
+    std::vector<double> cosines;
+    for (const CheckResult& r : check_trainer_against_state(factory, kTiny, "reference", "fp32", {}).results)
+      if (r.tensor != "loss" && r.tensor != "logits") cosines.push_back(r.cosine.value());
+    return cosines;
+  };
+  EXPECT_THAT(cosines_with(2), ::testing::AllOf(::testing::SizeIs(16), ::testing::Each(::testing::DoubleNear(1, 1e-9))));
+  EXPECT_THAT(cosines_with(-1), ::testing::Each(::testing::DoubleNear(-1, 1e-9)));
 }
 
 TEST_F(StateGate, ANotANumberInTheStateFails) {
