@@ -191,6 +191,12 @@ def _gelu(module, slots):
     return _swap_class(module, forward)
 
 
+# What transformers hands down to an attention that reads whole sequences from their beginning and needs none of it; the last line is what the
+# loss is given. Anything else might change the answer of theirs: lengths of packed sequences, or a cache by a name of tomorrow.
+_IGNORED_BY_ATTENTION = {"use_cache", "cache_position", "position_ids", "output_hidden_states", "return_dict",
+                         "labels", "shift_labels", "num_items_in_batch", "ignore_index"}
+
+
 def _hugging_face_attention(module, slots):
     if module.is_cross_attention:
         return "it attends to another sequence"
@@ -201,10 +207,13 @@ def _hugging_face_attention(module, slots):
     if getattr(module, "pruned_heads", None):
         return "heads were pruned"
 
+    # transformers 5.24 calls the second one `cache`; a third name would be among `others`.
     def forward(self, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
-                output_attentions=False, **kwargs):
-        for what, given in (("a key-value cache", past_key_values is not None), ("a mask", attention_mask is not None),
-                            ("another sequence", encoder_hidden_states is not None), ("the weights as output", bool(output_attentions))):
+                output_attentions=False, *, cache=None, **others):
+        unknown = [name for name, value in others.items() if value is not None and name not in _IGNORED_BY_ATTENTION]
+        for what, given in (("a key-value cache", past_key_values is not None or cache is not None), ("a mask", attention_mask is not None),
+                            ("another sequence", encoder_hidden_states is not None), ("the weights as output", bool(output_attentions)),
+                            (", ".join(unknown), unknown)):
             if given:
                 raise Refused(f"attention: {what} was asked for; the replaced attention is causal self-attention over whole sequences. "
                               "Run this inside `with report.off():`")
@@ -268,6 +277,21 @@ def _no_mask(*arguments, attention_mask=None, **kwargs):
     return attention_mask
 
 
+@torch.compiler.disable
+def _refuse_packed(position_ids):
+    if bool((position_ids.diff(dim=-1) != 1).any()):
+        raise Refused("attention: the given position_ids begin anew within a row, so that it holds several sequences and none may see another; "
+                      "the replaced attention is causal self-attention over whole rows. Run this inside `with report.off():`")
+
+
+def _whole_rows(model, arguments, named):
+    """A hook before the forward of Hugging Face's GPT-2. In training transformers takes positions that begin anew for packed sequences, and makes
+    a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a mask whatever the positions are."""
+    position_ids = named.get("position_ids")
+    if position_ids is not None:
+        _refuse_packed(position_ids)
+
+
 def _without_cache_and_mask(model):
     """Hugging Face's GPT-2 keeps keys and values of every forward unless its config says no, and while it is compiled it makes a causal
     mask for every attention that it does not know to be causal by itself."""
@@ -275,12 +299,16 @@ def _without_cache_and_mask(model):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     AttentionInterface.register("stepscope", sdpa_attention_forward)
     AttentionMaskInterface.register("stepscope", _no_mask)
-    config = model.config
+    config, hooks = model.config, []
     had = config.use_cache, config._attn_implementation
 
     def swap(on):
         config.use_cache = False if on else had[0]
         config._attn_implementation = "stepscope" if on else had[1]
+        if on:
+            hooks.append(model.base_model.register_forward_pre_hook(_whole_rows, with_kwargs=True))
+        else:
+            hooks.pop().remove()
 
     swap(True)
     return swap

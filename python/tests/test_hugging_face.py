@@ -73,8 +73,32 @@ def test_a_mask_or_a_cache_is_refused_not_ignored(labelled):
         model(input_ids=labelled["input_ids"], attention_mask=mask)
     with pytest.raises(stepscope.Refused, match="key-value cache"):
         model(input_ids=labelled["input_ids"], use_cache=True)
+    with pytest.raises(stepscope.Refused, match="cu_seq_lens_q was asked for"):
+        model(input_ids=labelled["input_ids"], cu_seq_lens_q=torch.tensor([0, 8, 16]))
+    attention, x = model.transformer.h[0].attn, torch.randn(1, 3, model.config.n_embd)
+    for name in ("past_key_values", "cache"):  # the second name is that of transformers 5.24
+        with pytest.raises(stepscope.Refused, match="key-value cache"):
+            attention(x, **{name: object()})
     with report.off():
         model(input_ids=labelled["input_ids"], attention_mask=mask)
+
+
+def test_positions_of_packed_sequences_are_refused_also_while_compiled():
+    tokens, whole = torch.randint(67, (2, 16)), torch.arange(16)[None]
+    packed = torch.arange(8).repeat(2)[None]
+    model = gpt2()
+    own = model(input_ids=tokens).logits
+    report = stepscope.replace(model)
+    torch._dynamo.reset()
+    for run in (model, torch.compile(model, backend="eager")):
+        torch.testing.assert_close(run(input_ids=tokens).logits, own)
+        torch.testing.assert_close(run(input_ids=tokens, position_ids=whole).logits, own)
+        with pytest.raises(stepscope.Refused, match="begin anew within a row"):
+            run(input_ids=tokens, position_ids=packed)
+    with report.off():
+        assert (model(input_ids=tokens, position_ids=packed, use_cache=False).logits - own).abs().max() > 1e-2, "transformers masks them"
+    report.undo()
+    model(input_ids=tokens, position_ids=packed)
 
 
 def test_dropout_and_other_scales_are_listed():
