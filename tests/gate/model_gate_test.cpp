@@ -109,12 +109,10 @@ TEST(ModelGate, ALossOfTheLogitsOfTheCallBeforeIsCaught) {
 TEST(ModelGate, ARightTrainerPasses) {
   ModelGateOptions o;
   o.trainer = "reference";
-  for (uint64_t seed : {1, 2}) {
-    o.seed = seed;
-    const GateReport report = check_model(broken({}), o);
-    EXPECT_TRUE(report.passed()) << to_table(report, false);
-    EXPECT_GT(report.results.size(), 300u);
-  }
+  o.seed = 1;  // FalseAlarms asks with others
+  const GateReport report = check_model(broken({}), o);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  EXPECT_GT(report.results.size(), 300u);
 }
 
 Defect off_by_a_twentieth_of_a_percent(Tensor t) {

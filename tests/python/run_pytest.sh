@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests of python/ by pytest. Exits 77 (skipped) with the reason where they cannot run.
-#   run_pytest.sh SOURCE_DIR cpu|gpu [ARGUMENTS OF PYTEST…]    files or --ignore=FILE, below python/
+#   run_pytest.sh SOURCE_DIR cpu|gpu [ARGUMENTS OF PYTEST… [+ ARGUMENTS…]…]    files or --ignore=FILE, below python/
+#                                    + begins another run of pytest, beside the others; the exit code is that of the first run that failed
 #   STEPSCOPE_TEST_PYTHON=FILE       another interpreter than python3
 #   STEPSCOPE_TEST_VENV=DIR          makes a virtual environment there, unless there is one, and installs PyTorch for CPUs and pytest into it.
 #                                    Who asks for that gets a failure, not a skip, where it cannot be had
@@ -40,9 +41,9 @@ export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
 # It also compiles four programs that try vector instructions, and a header of 130 MB which pays from the sixth kernel on; the tests have two.
 export TORCHINDUCTOR_VEC_ISA_OK=${TORCHINDUCTOR_VEC_ISA_OK:-0}
 export TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS=${TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS:-0}
-# One process asks and tests: to import PyTorch takes 10 s on a busy machine.
+# One process asks, and the runs of pytest are forks of it: to import PyTorch and Inductor takes 10 s of an idle processor, more than most tests.
 exec "$python" -c '
-import importlib, os, sys
+import importlib, os, sys, tempfile
 
 part, *arguments = sys.argv[1:]
 asked = os.environ.get("STEPSCOPE_TEST_VENV")
@@ -61,5 +62,49 @@ import torch
 if part == "gpu" and not torch.cuda.is_available():
     print("skipped: PyTorch sees no CUDA device")
     sys.exit(77)
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "gpu" if part == "gpu" else "not gpu", *arguments]))
+runs = [[]]
+for argument in arguments:
+    if argument == "+":
+        runs.append([])
+    else:
+        runs[-1].append(argument)
+
+
+def tests(arguments):
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "gpu" if part == "gpu" else "not gpu", *arguments]))
+
+
+if len(runs) == 1:
+    sys.exit(tests(runs[0]))
+if part == "gpu":
+    sys.exit("run_pytest.sh: runs beside each other are for the cpu: a CUDA context does not outlive a fork")
+try:  # nothing is lost where another PyTorch has no such module
+    importlib.import_module("torch._inductor.compile_fx")
+except ImportError:
+    pass
+forks = []
+for run in runs:
+    said = tempfile.TemporaryFile()
+    sys.stdout.flush()
+    fork = os.fork()
+    if fork == 0:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        code = 1
+        try:
+            code = tests(run)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)  # what the parent has to do at its end is not for its forks
+    forks.append((fork, said, run))
+failed = 0
+for fork, said, run in forks:
+    code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+    said.seek(0)
+    print("pytest", *run, flush=True)
+    sys.stdout.buffer.write(said.read())
+    print(f"exit {code}", flush=True)
+    failed = failed or code
+sys.exit(1 if failed < 0 else failed)
 ' "$part" "$@"

@@ -11,7 +11,26 @@ failed=0
 mkdir "$folder/without" "$folder/with"
 echo 'raise ImportError("No module")' > "$folder/without/torch.py"
 printf 'class cuda:\n    is_available = staticmethod(lambda: False)\n' > "$folder/with/torch.py"
-printf 'def main(arguments):\n    print("pytest was given", *arguments)\n    return 5\n' > "$folder/with/pytest.py"
+# pytest ends with 5, or as an argument exit=CODE says; `meet` waits for as many others, so that runs one after another would not end.
+cat > "$folder/with/pytest.py" <<'PYTEST'
+import os, time
+
+importer = os.getpid()
+
+def main(arguments):
+    print("pytest was given", *arguments, "in a fork" if os.getppid() == importer else "itself")
+    wanted = dict(a.split("=") for a in arguments if "=" in a)
+    if "meet" in wanted:
+        open(os.path.join(os.environ["FOLDER"], f"met{os.getpid()}"), "w").close()
+        end = time.monotonic() + 30
+        while sum(f.startswith("met") for f in os.listdir(os.environ["FOLDER"])) < int(wanted["meet"]):
+            if time.monotonic() > end:
+                return 9
+            time.sleep(0.01)
+    if "kill" in wanted:
+        os.kill(os.getpid(), 9)
+    return int(wanted.get("exit", 5))
+PYTEST
 cat > "$folder/python" <<'PYTHON'
 #!/usr/bin/env bash
 case "$*" in
@@ -52,9 +71,22 @@ expect "what is there is not installed again" 5 "" STEPSCOPE_TEST_VENV="$folder/
 expect "another version is not taken for the one that is there" 5 "" STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0
 grep -q "torch==2.11.0" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
 given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" cpu tests/test_page.py 2>&1) || true
-[[ $given == *"-m not gpu tests/test_page.py" ]] || { echo "files that were named do not reach pytest: $given"; failed=1; }
+[[ $given == *"-m not gpu tests/test_page.py itself" ]] || { echo "files that were named do not reach pytest: $given"; failed=1; }
 given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" gpu 2>&1) && found=0 || found=$?
 [[ $found == 77 && $given == *"PyTorch sees no CUDA device"* ]] || { echo "tests of a GPU without one: exit $found: $given"; failed=1; }
+# Several runs: beside each other, all are heard, and the first failure is the answer.
+runs() { # exit code, arguments…
+  local code=$1 found=0
+  shift
+  rm -f "$folder"/met*
+  given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" cpu "$@" 2>&1) || found=$?
+  [[ $found == "$code" ]] || { echo "runs $*: exit $found instead of $code: $given"; failed=1; }
+}
+runs 0 one meet=3 exit=0 + two meet=3 exit=0 + three meet=3 exit=0
+[[ $(grep -c "pytest was given .*not gpu" <<< "$given") == 3 && $(grep -c "in a fork" <<< "$given") == 3 ]] || { echo "not three forks: $given"; failed=1; }
+runs 4 one exit=0 + two exit=4 + three exit=1
+[[ $given == *"pytest one exit=0"*"exit 0"*"pytest two exit=4"*"exit 4"*"pytest three exit=1"*"exit 1"* ]] || { echo "not what each said: $given"; failed=1; }
+runs 1 one exit=0 + two kill=1
 mkdir "$folder/mine"
 touch "$folder/mine/file"
 expect "a folder of something else is left alone" 1 "no virtual environment" STEPSCOPE_TEST_VENV="$folder/mine"
