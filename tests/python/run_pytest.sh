@@ -41,6 +41,8 @@ export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
 # It also compiles four programs that try vector instructions, and a header of 130 MB which pays from the sixth kernel on; the tests have two.
 export TORCHINDUCTOR_VEC_ISA_OK=${TORCHINDUCTOR_VEC_ISA_OK:-0}
 export TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS=${TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS:-0}
+# These tests need no GPU, and where there is one, importing Inductor begins a CUDA context, which does not outlive a fork.
+[ "$part" != cpu ] || export CUDA_VISIBLE_DEVICES=
 # One process asks, and the runs of pytest are forks of it: to import PyTorch and Inductor takes 10 s of an idle processor, more than most tests.
 exec "$python" -c '
 import importlib, os, sys, tempfile
