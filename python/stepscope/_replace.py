@@ -277,19 +277,23 @@ def _no_mask(*arguments, attention_mask=None, **kwargs):
     return attention_mask
 
 
-@torch.compiler.disable
 def _refuse_packed(position_ids):
     if bool((position_ids.diff(dim=-1) != 1).any()):
         raise Refused("attention: the given position_ids begin anew within a row, so that it holds several sequences and none may see another; "
                       "the replaced attention is causal self-attention over whole rows. Run this inside `with report.off():`")
 
 
-def _whole_rows(model, arguments, named):
+def _whole_rows():
     """A hook before the forward of Hugging Face's GPT-2. In training transformers takes positions that begin anew for packed sequences, and makes
     a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a mask whatever the positions are."""
-    position_ids = named.get("position_ids")
-    if position_ids is not None:
-        _refuse_packed(position_ids)
+    refuse_packed = torch.compiler.disable(_refuse_packed)  # here, not at the import: it imports Dynamo, which takes a second
+
+    def hook(model, arguments, named):
+        position_ids = named.get("position_ids")
+        if position_ids is not None:
+            refuse_packed(position_ids)
+
+    return hook
 
 
 def _without_cache_and_mask(model):
@@ -306,7 +310,7 @@ def _without_cache_and_mask(model):
         config.use_cache = False if on else had[0]
         config._attn_implementation = "stepscope" if on else had[1]
         if on:
-            hooks.append(model.base_model.register_forward_pre_hook(_whole_rows, with_kwargs=True))
+            hooks.append(model.base_model.register_forward_pre_hook(_whole_rows(), with_kwargs=True))
         else:
             hooks.pop().remove()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of python/ by pytest. Exits 77 (skipped) with the reason where they cannot run.
 #   run_pytest.sh SOURCE_DIR cpu|gpu [ARGUMENTS OF PYTEST… [+ ARGUMENTS…]…]    files or --ignore=FILE, below python/
-#                                    + begins another run of pytest, beside the others; the exit code is that of the first run that failed
+#                                    + begins another run of pytest, beside the others in a fork; the exit code is that of the first run that failed
 #   STEPSCOPE_TEST_PYTHON=FILE       another interpreter than python3
 #   STEPSCOPE_TEST_VENV=DIR          makes a virtual environment there, unless there is one, and installs PyTorch for CPUs and pytest into it.
 #                                    Who asks for that gets a failure, not a skip, where it cannot be had
@@ -43,7 +43,7 @@ export TORCHINDUCTOR_VEC_ISA_OK=${TORCHINDUCTOR_VEC_ISA_OK:-0}
 export TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS=${TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS:-0}
 # These tests need no GPU, and where there is one, importing Inductor begins a CUDA context, which does not outlive a fork.
 [ "$part" != cpu ] || export CUDA_VISIBLE_DEVICES=
-# One process asks, and the runs of pytest are forks of it: to import PyTorch and Inductor takes 10 s of an idle processor, more than most tests.
+# One process asks, and other runs of pytest than the first are forks of it: to import PyTorch and Inductor takes 10 s of an idle processor, more than most tests.
 exec "$python" -c '
 import importlib, os, sys, tempfile
 
@@ -85,7 +85,7 @@ try:  # nothing is lost where another PyTorch has no such module
 except ImportError:
     pass
 forks = []
-for run in runs:
+for run in runs[1:]:
     said = tempfile.TemporaryFile()
     sys.stdout.flush()
     fork = os.fork()
@@ -100,7 +100,10 @@ for run in runs:
             sys.stderr.flush()
             os._exit(code)  # what the parent has to do at its end is not for its forks
     forks.append((fork, said, run))
-failed = 0
+# Importing Inductor may also begin threads of NVRTC, without which a fork cannot compile CUDA source; the first run can.
+print("pytest", *runs[0], flush=True)
+failed = tests(runs[0])
+print(f"exit {failed}", flush=True)
 for fork, said, run in forks:
     code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
     said.seek(0)
