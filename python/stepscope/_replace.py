@@ -229,7 +229,17 @@ def _hugging_face_attention(module, slots):
     return _swap_class(module, forward)
 
 
-class _HuggingFaceLoss:
+class _OfThisProcess:
+    """What a replaced model of Hugging Face holds. Its config has settings of ours as well, which another process could not run."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise Refused("a replaced model of Hugging Face cannot be pickled; do it inside `with report.off():`, or save its state_dict()")
+
+
+class _HuggingFaceLoss(_OfThisProcess):
     """ForCausalLMLoss of transformers with our cross entropy."""
 
     def __init__(self, cross_entropy):
@@ -241,13 +251,6 @@ class _HuggingFaceLoss:
         if shift_labels is None:
             shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
         return self.cross_entropy(logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index)
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def __reduce__(self):
-        # Its config has settings of ours as well, which another process could not run.
-        raise Refused("a replaced model of Hugging Face cannot be pickled; do it inside `with report.off():`, or save its state_dict()")
 
 
 def _hugging_face_loss(model, slots):
@@ -283,17 +286,17 @@ def _refuse_packed(position_ids):
                       "the replaced attention is causal self-attention over whole rows. Run this inside `with report.off():`")
 
 
-def _whole_rows():
+class _WholeRows(_OfThisProcess):
     """A hook before the forward of Hugging Face's GPT-2. In training transformers takes positions that begin anew for packed sequences, and makes
     a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a mask whatever the positions are."""
-    refuse_packed = torch.compiler.disable(_refuse_packed)  # here, not at the import: it imports Dynamo, which takes a second
 
-    def hook(model, arguments, named):
+    def __init__(self):
+        self.refuse_packed = torch.compiler.disable(_refuse_packed)  # here, not at the import: it imports Dynamo, which takes a second
+
+    def __call__(self, model, arguments, named):
         position_ids = named.get("position_ids")
         if position_ids is not None:
-            refuse_packed(position_ids)
-
-    return hook
+            self.refuse_packed(position_ids)
 
 
 def _without_cache_and_mask(model):
@@ -310,7 +313,7 @@ def _without_cache_and_mask(model):
         config.use_cache = False if on else had[0]
         config._attn_implementation = "stepscope" if on else had[1]
         if on:
-            hooks.append(model.base_model.register_forward_pre_hook(_whole_rows(), with_kwargs=True))
+            hooks.append(model.base_model.register_forward_pre_hook(_WholeRows(), with_kwargs=True))
         else:
             hooks.pop().remove()
 
