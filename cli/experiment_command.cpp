@@ -216,7 +216,9 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
-  add_verdict_flags(*run_command, *r, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
+  add_verdict_flags(
+      *run_command, *r,
+      "write verdicts, pages and the ledger to this folder (default: experiments/studies; of --a and --b nothing is kept without it)");
   run_command->footer(kExits +
                       "Examples:\n"
                       "  stepscope experiment run fp32-zero-grad-memset\n"

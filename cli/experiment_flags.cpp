@@ -196,8 +196,10 @@ fs::path source_root() {
 }
 fs::path root_with_studies() {
   const fs::path root = source_root(), folder = studies(root);
-  if (!fs::is_directory(folder))
-    throw InputError(fmt::format("{}: no such folder; expected the tree of stepscope's sources in STEPSCOPE_ROOT", folder.string()));
+  std::error_code ignored;  // of a folder that nobody may read: it is as good as none
+  if (!fs::is_directory(folder, ignored))
+    throw InputError(fmt::format("{}: no such folder, or none that may be read; expected the tree of stepscope's sources in STEPSCOPE_ROOT",
+                                 folder.string()));
   return root;
 }
 fs::path studies(const fs::path& root) { return root / "experiments" / "studies"; }

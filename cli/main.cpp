@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -93,6 +94,9 @@ int run_command(int argc, char** argv) {
     const std::optional<int> ended = app.parse(argc, argv);
     return ended ? *ended : exit_code;
   } catch (const stepscope::InputError& e) {
+    say(e.what());
+    return 2;
+  } catch (const std::filesystem::filesystem_error& e) {  // a path that somebody named; a sentence of ours would be better
     say(e.what());
     return 2;
   } catch (const stepscope::MachineError& e) {

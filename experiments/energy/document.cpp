@@ -285,7 +285,7 @@ void Reader::operator()(const char* key, T& value) {
 std::vector<const OpEnergy*> most_above_floor(const Document& document, size_t count) {
   std::vector<const OpEnergy*> found;
   for (const OpEnergy& op : document.ops)
-    if (op.floor) found.push_back(&op);
+    if (op.floor && *op.above_floor_joules() > 0) found.push_back(&op);
   std::stable_sort(found.begin(), found.end(),
                    [](const OpEnergy* a, const OpEnergy* b) { return *a->above_floor_joules() > *b->above_floor_joules(); });
   if (found.size() > count) found.resize(count);

@@ -46,6 +46,7 @@ struct Checks {
   void step() const {
     const StepEnergy& s = d.step;
     same(s.power_w, s.joules / s.seconds, "step.power_w", "step.joules / step.seconds");
+    if (s.sm_clock_mhz && s.max_sm_clock_mhz) at_least(*s.max_sm_clock_mhz, *s.sm_clock_mhz, "step.max_sm_clock_mhz", "step.sm_clock_mhz");
     if (s.clock_limited && !s.power_limit_w) fail("step.power_limit_w", "is missing, expected the limit: step.clock_limited is true");
     if (!s.clock_exponent) return;
     if (!s.full_clock_joules || !s.full_clock_mhz)
@@ -109,8 +110,11 @@ struct Checks {
       same(s.joules_at_step_clock, s.joules * (d.method.full_clock ? d.step.joules / d.step.graph_joules : 1),
            place + ".joules_at_step_clock",
            d.method.full_clock ? "joules x step.joules / step.graph_joules" : "joules, as there is no step.clock_exponent");
-    at_least(s.seconds, -(noise / d.step.joules + of_clock) * d.step.seconds, place + ".seconds",
-             "the noise of the joules and 5% of the clock below 0");
+    const double of_seconds = (noise / d.step.joules + of_clock) * d.step.seconds;
+    at_least(s.seconds, -of_seconds, place + ".seconds", "the noise of the joules and 5% of the clock below 0");
+    if (!(s.seconds <= d.step.seconds + of_seconds))
+      fail(place + ".seconds",
+           fmt::format("found {}, expected at most step.seconds and the noise: {}", s.seconds, d.step.seconds + of_seconds));
   }
 
   void ops() const {
@@ -161,11 +165,17 @@ void check_more_than_zero(const Document& d, const std::string& file) {
   c.more(d.step.full_clock_mhz, "step.full_clock_mhz");
   c.more(d.step.limited_joules, "step.limited_joules");
   c.more(d.step.limited_mhz, "step.limited_mhz");
+  c.more(d.step.twice_over_two, "step.twice_over_two");
+  c.more(d.method.window_s, "method.window_s");
+  for (size_t i = 0; i < d.probes.size(); ++i) c.more(d.probes[i].probe.sm_clock_mhz, fmt::format("probes[{}].sm_clock_mhz", i));
   for (size_t i = 0; i < d.ops.size(); ++i) {
     c.more(d.ops[i].instances, fmt::format("ops[{}].instances", i));
     c.more(d.ops[i].launches, fmt::format("ops[{}].launches", i));
     c.more(d.ops[i].copies, fmt::format("ops[{}].copies", i));
     c.more(d.ops[i].slope.windows, fmt::format("ops[{}].added.windows", i));
+    c.more(d.ops[i].alone_joules, fmt::format("ops[{}].alone_joules", i));
+    c.more(d.ops[i].alone_seconds, fmt::format("ops[{}].alone_seconds", i));
+    c.more(d.ops[i].alone_sm_clock_mhz, fmt::format("ops[{}].alone_sm_clock_mhz", i));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -23,6 +24,32 @@ std::optional<double> number(const ordered_json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number()) return std::nullopt;
   return found->get<double>();
+}
+
+bool alike(double a, double b) { return std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)}); }
+
+// A recording is evidence: what it says of a pair must be what the pair's blocks say, where it holds whole quads of them.
+void check_blocks(const ordered_json& pair, double log_ratio, const std::string& place) {
+  const auto blocks = pair.find("blocks");
+  if (blocks == pair.end()) return;
+  std::vector<TimedBlock> timed;
+  for (const ordered_json& b : *blocks) {
+    const auto step_ns = number(b, "step_ns");
+    const auto arm = b.find("arm"), quad = b.find("quad");
+    if (!step_ns || !(*step_ns > 0) || arm == b.end() || !arm->is_string() || quad == b.end() || !quad->is_number_integer())
+      throw stepscope::InputError(fmt::format("{}.blocks[{}]: expected arm, quad and a step_ns above 0", place, timed.size()));
+    timed.push_back({*arm == "A" ? 'A' : 'B', quad->get<int64_t>(), *step_ns});
+  }
+  if (const auto value = pair_value_of(timed); value && !alike(value->log_ratio, log_ratio))
+    throw stepscope::InputError(fmt::format("{}.log_ratio is {:.6f}, its blocks say {:.6f}", place, log_ratio, value->log_ratio));
+}
+
+// One measurement counts once: two that agree in every digit of every time are one.
+void refuse_twins(const ordered_json& rows, const std::string& source, const char* key) {
+  std::map<std::string, size_t> seen;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(rows[i].dump(), i); !is_new)
+      throw stepscope::InputError(fmt::format("{}: {}[{}] is {}[{}] once more", source, key, i, key, first->second));
 }
 
 }  // namespace
@@ -145,6 +172,10 @@ std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string
     if ((r.arm != 'A' && r.arm != 'B') || r.steps < 1 || !(r.total_ns > 0) || !std::isfinite(r.total_ns))
       throw stepscope::InputError(
           fmt::format("{}: runs[{}]: expected an arm A or B with counted steps and their time", source, out.size()));
+    if (r.pair < 0) throw stepscope::InputError(fmt::format("{}: runs[{}].pair: expected 0 or more", source, out.size()));
+    if (const auto step_ns = number(row, "step_ns"); step_ns && !alike(*step_ns, r.step_ns()))
+      throw stepscope::InputError(
+          fmt::format("{}: runs[{}].step_ns is {:.6g}, its total_ns and steps say {:.6g}", source, out.size(), *step_ns, r.step_ns()));
     r.rest_s = number(row, "rest_s");
     r.first_half_ns = number(row, "first_half_ns");
     r.second_half_ns = number(row, "second_half_ns");
@@ -160,6 +191,7 @@ std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string
     r.spread_second = number(row, "spread_second");
     out.push_back(std::move(r));
   }
+  refuse_twins(runs, source, "runs");
   return out;
 }
 
@@ -170,8 +202,10 @@ std::vector<PairValue> pair_values_from_json(const ordered_json& pairs, const st
     const auto value = number(row, "log_ratio");
     if (!value || !std::isfinite(*value))
       throw stepscope::InputError(fmt::format("{}: pairs[{}].log_ratio: expected a number", source, out.size()));
+    check_blocks(row, *value, fmt::format("{}: pairs[{}]", source, out.size()));
     out.push_back({*value, number(row, "error")});
   }
+  refuse_twins(pairs, source, "pairs");
   return out;
 }
 

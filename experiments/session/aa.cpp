@@ -56,6 +56,8 @@ std::optional<std::string> resampled(const std::vector<PairValue>& pairs, const 
   if (const auto e = estimate(values))
     out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: {}\n", e->n, ratio_pct(e->mean), 100 * e->sd,
                        p_text(slot_bias_p_value(pairs).value_or(1)));
+  else
+    out += fmt::format("  {} pairs: their ratios are too far apart for a mean\n", values.size());
   return out;
 }
 

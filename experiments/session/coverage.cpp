@@ -128,7 +128,7 @@ class Coverage {
 
   // `verdicts` may be empty.
   void keep(std::span<const RunLog> verdicts, std::span<const RunLog> truths) const {
-    if (o_.record.empty()) return;
+    if (o_.record.empty() || session_.device().empty()) return;  // nothing has run yet
     const std::vector<RunLog> none(o_.plants.size());
     if (verdicts.empty()) verdicts = none;
     const std::vector<CoverageRow> rows = coverage_rows(o_.plants, verdicts, truths);
@@ -147,8 +147,8 @@ class Coverage {
   }
 
   void print(const std::vector<CoverageRow>& rows) const {
-    fmt::print("{} on {}; the truth: {} rounds of {} s after {} s\n", o_.what, session_.device(), o_.truth_rounds, o_.truth_s,
-               o_.truth_settle_s);
+    fmt::print("{}{}{}; the truth: {} rounds of {} s after {} s\n", o_.what, session_.device().empty() ? "" : " on ", session_.device(),
+               o_.truth_rounds, o_.truth_s, o_.truth_settle_s);
     fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", "planted", "verdict", "interval alone", "truth", "+-", "holds",
                "at equal clocks", "holds", "by");
     for (const CoverageRow& r : rows) {

@@ -131,7 +131,8 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
                              : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
   } else if (*d.equivalence_p <= plan.equivalence_alpha) {
     conclude(d, Verdict::same, reason::kEquivalent,
-             fmt::format("{}: within +-{:.2f}% (two one-sided tests, p = {:.3g})", numbers, 100 * t.equivalence_bound(), *d.equivalence_p));
+             fmt::format("{}: within +-{:.2f}% (two one-sided tests, {})", numbers, 100 * t.equivalence_bound(),
+                         *d.equivalence_p > 0 ? fmt::format("p = {:.3g}", *d.equivalence_p) : "p < 1e-300"));
   } else {
     conclude(d, Verdict::undecided, reason::kNotEnough,
              fmt::format("{}: neither different by {:.2f}% nor equal; an effect of {:.2f}% would have been found", numbers,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -92,6 +93,15 @@ std::optional<PairValue> pair_value(std::span<const Quad> quads) {
   out.log_ratio = stepscope::median(values);
   if (const auto e = estimate(values)) out.error = e->sd / std::sqrt(static_cast<double>(e->n));
   return out;
+}
+
+std::optional<PairValue> pair_value_of(std::span<const TimedBlock> blocks) {
+  std::map<int64_t, std::array<std::vector<double>, 2>> quads;
+  for (const TimedBlock& b : blocks) quads[b.quad][b.arm == 'A' ? 0 : 1].push_back(b.step_ns);
+  std::vector<Quad> whole;
+  for (const auto& [number, arms] : quads)
+    if (arms[0].size() == 2 && arms[1].size() == 2) whole.push_back({{arms[0][0], arms[0][1]}, {arms[1][0], arms[1][1]}});
+  return pair_value(whole);
 }
 
 std::optional<Estimate> estimate(std::span<const double> values) {

@@ -5,6 +5,7 @@
 // Everything is in natural logarithms of time ratios: negative = B takes less time. "No answer" is nullopt.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,14 @@ struct PairValue {
 };
 // nullopt without quads, or when one of them has no ratio.
 std::optional<PairValue> pair_value(std::span<const Quad> quads);
+
+// A block as documents hold it, and the value of a pair's blocks: that of its whole quads, two blocks of each arm. nullopt where none is whole.
+struct TimedBlock {
+  char arm = 'A';
+  int64_t quad = 0;
+  double step_ns = 0;
+};
+std::optional<PairValue> pair_value_of(std::span<const TimedBlock> blocks);
 
 struct Interval {
   double low = 0, high = 0;

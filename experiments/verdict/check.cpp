@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <map>
 #include <tuple>
 
 #include "base/statistics.h"
@@ -27,12 +26,9 @@ bool alike(const std::optional<Range>& a, const std::optional<Range>& b) {
 
 // The pair's value from its blocks; nullopt when it holds no whole quad.
 std::optional<double> log_ratio_of(const PairRow& p) {
-  std::map<int64_t, std::array<std::vector<double>, 2>> quads;
-  for (const BlockRow& b : p.blocks) quads[b.quad][b.arm == 'A' ? 0 : 1].push_back(b.step_ns);
-  std::vector<Quad> whole;
-  for (const auto& [number, arms] : quads)
-    if (arms[0].size() == 2 && arms[1].size() == 2) whole.push_back({{arms[0][0], arms[0][1]}, {arms[1][0], arms[1][1]}});
-  const auto value = pair_value(whole);
+  std::vector<TimedBlock> blocks;
+  for (const BlockRow& b : p.blocks) blocks.push_back({b.arm, b.quad, b.step_ns});
+  const auto value = pair_value_of(blocks);
   return value ? std::optional(value->log_ratio) : std::nullopt;
 }
 

@@ -301,7 +301,7 @@ std::string step_lines(const WorkloadSection& w) {
   }
   if (const std::string cap = cap_text(w); !cap.empty()) out += "  " + cap + "\n";
   if (w.saved_ms) {
-    out += fmt::format("  saved {:+.3f} ms", *w.saved_ms);
+    out += fmt::format("  saved {:+.3f} ms", std::fabs(*w.saved_ms) < 0.0005 ? 0 : *w.saved_ms);
     if (w.predicted_saving_ms) out += fmt::format(", predicted {:+.3f}", *w.predicted_saving_ms);
     if (w.statistics.minimum_detectable_effect_pct) out += "; detectable " + effect_pct(*w.statistics.minimum_detectable_effect_pct);
     out += "\n";

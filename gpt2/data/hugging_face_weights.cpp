@@ -13,6 +13,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "gpt2/data/hugging_face_config.h"
@@ -321,7 +322,7 @@ void export_model(const std::filesystem::path& folder, const Checkpoint& checkpo
     const MappedFile file(config);
     check_same_model(read_hugging_face_config(file.text(), file.path()), checkpoint.config, "the checkpoint says");
   }
-  std::filesystem::create_directories(folder);
+  stepscope::check_folder_usable(folder, "--out");
   export_weights(folder / kWeightsName, checkpoint);
   if (!there) stepscope::write_output(config, hugging_face_config_text(checkpoint.config, checkpoint.precision));
 }

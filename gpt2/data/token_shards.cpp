@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 
 #include "base/checksum.h"
 #include "base/counter_rng.h"
@@ -88,10 +89,12 @@ std::vector<std::string> expand_globs(const std::vector<std::string>& patterns) 
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     // A file whose name has glob characters in it is still that file.
-    if (std::error_code ec; std::filesystem::exists(pattern, ec)) {
+    std::error_code why;
+    if (std::filesystem::exists(pattern, why)) {
       files.push_back(pattern);
       continue;
     }
+    if (why == std::errc::permission_denied) throw stepscope::InputError(fmt::format("{}: {}", pattern, why.message()));
     glob_t found{};
     const int rc = ::glob(pattern.c_str(), 0, nullptr, &found);
     for (size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);

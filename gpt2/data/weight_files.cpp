@@ -18,8 +18,10 @@ using nlohmann::json;
 using stepscope::InputError;
 
 bool is_there(const fs::path& path) {
-  std::error_code absent;
-  return fs::exists(path, absent);
+  std::error_code why;  // none where it is not there
+  const bool there = fs::exists(path, why);
+  if (why) throw InputError(fmt::format("{}: {}", path.string(), why.message()));
+  return there;
 }
 
 // The file or the index in a folder.

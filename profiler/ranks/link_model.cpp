@@ -260,7 +260,37 @@ struct LinkReader {
                o, place, key, [](const Json& v) { return v.is_number() && v.get<double>() >= 0; }, "a number of 0 or more")
         .get<double>();
   }
+  // Of one collective: above 0, and less than eleven days, as in reports.
+  double call_ns(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_number() && v.get<double>() > 0 && v.get<double>() < 1e15; },
+               "nanoseconds above 0 and below 1e15")
+        .get<double>();
+  }
+  int64_t ranks(const Json& o, const std::string& place) const {
+    return member(
+               o, place, "ranks", [](const Json& v) { return v.is_number_integer() && v.get<int64_t>() >= 2; },
+               "a whole number of 2 or more")
+        .get<int64_t>();
+  }
+  std::string kind(const Json& o, const std::string& place) const {
+    return member(
+               o, place, "kind", [](const Json& v) { return v.is_string() && bus_factor(v.get<std::string>(), 2) > 0; },
+               "all_reduce, reduce_scatter, all_gather or all_gather_in_place")
+        .get<std::string>();
+  }
 };
+
+// A size that stands twice has two times, of which a prediction would take either.
+void check_points(const std::vector<LinkPoint>& points, const std::string& source) {
+  std::map<std::tuple<std::string, std::string, std::string, int64_t, int64_t>, size_t> seen;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const LinkPoint& p = points[i];
+    if (const auto [first, is_new] = seen.emplace(std::tuple(p.communicator, p.kind, p.type, p.ranks, p.bytes), i); !is_new)
+      throw stepscope::InputError(fmt::format(
+          "{}: points[{}] has the communicator, kind, type, ranks and bytes of points[{}], expected each once", source, i, first->second));
+  }
+}
 
 }  // namespace
 
@@ -287,18 +317,19 @@ LinkCeilings links_from_json(std::string_view text, const std::string& source) {
   for (size_t i = 0; i < points.size(); ++i) {
     const std::string place = fmt::format("points[{}].", i);
     const std::string communicator = old ? communicator_word(l.communicator) : r.text(points[i], place, "communicator");
-    l.points.push_back({communicator, r.text(points[i], place, "kind"), r.text(points[i], place, "type"),
-                        r.count(points[i], place, "ranks"), r.count(points[i], place, "bytes"), r.time_ns(points[i], place, "time_ns")});
+    l.points.push_back({communicator, r.kind(points[i], place), r.text(points[i], place, "type"), r.ranks(points[i], place),
+                        r.count(points[i], place, "bytes"), r.call_ns(points[i], place, "time_ns")});
   }
+  check_points(l.points, source);
   l.fits = fit_links(l.points);
   if (old) return l;
   const Json& beside = r.member(j, "", "beside", is_list, "a list");
   for (size_t i = 0; i < beside.size(); ++i) {
     const std::string place = fmt::format("beside[{}].", i);
     const Json& b = beside[i];
-    l.beside.push_back({r.text(b, place, "communicator"), r.text(b, place, "kind"), r.text(b, place, "type"), r.count(b, place, "ranks"),
+    l.beside.push_back({r.text(b, place, "communicator"), r.kind(b, place), r.text(b, place, "type"), r.ranks(b, place),
                         r.count(b, place, "bytes"), r.text(b, place, "work"), r.count_or_0(b, place, "rows"),
-                        r.time_ns(b, place, "alone_ns"), r.time_ns(b, place, "time_ns"), r.number(b, place, "slowed_ns")});
+                        r.call_ns(b, place, "alone_ns"), r.call_ns(b, place, "time_ns"), r.number(b, place, "slowed_ns")});
   }
   if (const auto awake = j.find("awake"); awake != j.end())
     l.awake = {r.count(*awake, "awake.", "ranks"), r.time_ns(*awake, "awake.", "asleep_ns"), r.time_ns(*awake, "awake.", "awake_ns")};

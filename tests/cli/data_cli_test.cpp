@@ -347,6 +347,7 @@ TEST_F(WeightsCli, wrong_uses_say_what_was_expected) {
            {"--import " + m + " --out " + m, "--import and --out both name"},
            {"--export " + m + " --out " + m, "--export and --out both name"},
            {"--export " + file("fp32.bin") + " --out " + file("bf16.bin"), "expected a folder or a name that ends in .safetensors"},
+           {"--export " + file("fp32.bin") + " --out " + file("bf16.bin/in_a_file"), "--out: cannot write into"},
            {"--import " + m + to + " --export " + file("fp32.bin"), "excludes"},
            {"--import " + m + to + " --check " + m, "excludes"},
            {"--export " + file("fp32.bin") + to + " --fetch tinyshakespeare", "excludes"},

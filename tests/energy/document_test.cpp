@@ -142,6 +142,12 @@ TEST(EnergyDocument, NumbersThatNoMeasurementHasAreRefused) {
   EXPECT_EQ(with("/ops/0/floor/joules", 99),
             "x.json: ops[0].floor.joules: found 99, expected 1: what flops, min_bytes and the coefficients give");
   EXPECT_EQ(with("/ops/0/copies", 0), "x.json: ops[0].copies: found 0, expected more than 0");
+  EXPECT_EQ(with("/ops/0/alone_joules", 0), "x.json: ops[0].alone_joules: found 0, expected more than 0");
+  EXPECT_EQ(with("/step/twice_over_two", 0), "x.json: step.twice_over_two: found 0, expected more than 0");
+  EXPECT_EQ(with("/method/window_s", 0), "x.json: method.window_s: found 0, expected more than 0");
+  EXPECT_EQ(with("/probes/0/sm_clock_mhz", 0), "x.json: probes[0].sm_clock_mhz: found 0, expected more than 0");
+  EXPECT_THAT(with("/ops/0/added/seconds", 1e300), HasSubstr("x.json: ops[0].added.seconds: found 1e+300, expected at most step.seconds"));
+  EXPECT_THAT(with("/step/max_sm_clock_mhz", 100), HasSubstr("x.json: step.max_sm_clock_mhz: found 100, expected 1800 or more"));
   EXPECT_EQ(with("/ops/0/launch", -2), "x.json: ops[0].launch: found -2, expected -1 or more");
   EXPECT_THAT(with("/ops/0/sustained_s", 9), HasSubstr("x.json: ops[0].sustained_s: found 9, expected 0.00038571"));
   EXPECT_THAT(with("/ops/0/added/seconds", -1), HasSubstr("x.json: ops[0].added.seconds: found -1, expected "));
@@ -222,6 +228,10 @@ TEST(MostAboveFloor, IsByJoulesAboveTheFloorAndNotByJoules) {
   EXPECT_EQ(most[0]->op, "attention");                   // 0.40 J above
   EXPECT_EQ(most[1]->op, "qkv");                         // 0.05 J above; adamw has more joules and 0.04 J above
   EXPECT_EQ(energy::most_above_floor(d, 9).size(), 3u);  // without a floor nothing is above it
+  Document below = d;
+  for (energy::OpEnergy& op : below.ops)
+    if (op.floor && op.op == "attention") op.floor->joules = op.joules() + 0.1;
+  EXPECT_EQ(energy::most_above_floor(below, 9).size(), 2u) << "an op below its floor is not above it";
 }
 
 TEST(SharesOf, AddUpToTheStepAndAreAbsentWhereTheyCannotBeTold) {

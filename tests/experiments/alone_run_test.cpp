@@ -292,6 +292,14 @@ TEST(run_log, has_every_field_of_a_process_in_its_json) {
   const nlohmann::ordered_json json = runs_to_json(std::vector{r, dark});
   expect_golden("experiments/data/runs.json", json.dump(1) + "\n");
   EXPECT_EQ(runs_to_json(runs_from_json(json, "x")), json);
+  const auto refused = [&](const auto& change) {
+    nlohmann::ordered_json runs = json;
+    change(runs);
+    EXPECT_THROW(runs_from_json(runs, "x"), stepscope::InputError);
+  };
+  refused([](auto& runs) { runs[0]["step_ns"] = 1; });
+  refused([](auto& runs) { runs[0]["pair"] = -4; });
+  refused([](auto& runs) { runs.push_back(runs[0]); });
 }
 
 // A pair with what its blocks say, and one without; of audits that are equally far from their limits the first stays.

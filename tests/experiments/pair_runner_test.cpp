@@ -391,5 +391,25 @@ TEST_F(PairRunner, writes_what_it_measured_and_reads_it_back) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i].log_ratio, log.pairs[i].time.log_ratio);
 }
 
+TEST_F(PairRunner, refuses_a_recording_that_contradicts_itself_or_counts_a_pair_twice) {
+  using nlohmann::ordered_json;
+  const ordered_json right = pairs_to_json(run_pairs(plan(arm("A", "good"), arm("B", "good", 1.03e6)), {}));
+  const auto why = [&](const auto& change) {
+    ordered_json pairs = right;
+    change(pairs);
+    try {
+      pair_values_from_json(pairs, "test");
+      return std::string();
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(why([](ordered_json&) {}), "");
+  EXPECT_THAT(why([](ordered_json& p) { p[1]["log_ratio"] = 5.0; }), HasSubstr("test: pairs[1].log_ratio is 5.000000, its blocks say 0.0"));
+  EXPECT_THAT(why([](ordered_json& p) { p[0]["blocks"][2]["step_ns"] = -5; }),
+              HasSubstr("pairs[0].blocks[2]: expected arm, quad and a step_ns"));
+  EXPECT_THAT(why([](ordered_json& p) { p.push_back(p[0]); }), HasSubstr("] is pairs[0] once more"));
+}
+
 }  // namespace
 }  // namespace experiments

@@ -1,4 +1,5 @@
 // Latency and bandwidth from a sweep, by numbers that were worked out by hand.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
@@ -8,6 +9,7 @@
 namespace {
 
 using namespace profiler;
+using ::testing::HasSubstr;
 
 TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor("all_reduce", 2), 1);
@@ -118,6 +120,15 @@ TEST(LinkModel, TheFileReadsBackAndAnotherFileIsRefused) {
   EXPECT_EQ(error_after("\"bytes\": ", "\"bytes\": -"),
             "links.json: points[0].bytes: found -" + std::to_string(links.points[0].bytes) + ", expected a whole number above 0");
   EXPECT_EQ(error_after("\"time_ns\": ", "\"time_ns\": -").find("links.json: points[0].time_ns: found -"), 0u);
+  const auto is_refused = [&](const std::string& from, const std::string& to, const std::string& why) {
+    EXPECT_THAT(error_after(from, to), HasSubstr(why)) << to;
+  };
+  is_refused("\"time_ns\": ", "\"time_ns\": 0, \"x\": ", "points[0].time_ns: found 0, expected nanoseconds above 0 and below 1e15");
+  is_refused("\"time_ns\": ", "\"time_ns\": 1e300, \"x\": ", "below 1e15");
+  is_refused("\"ranks\": 2", "\"ranks\": 1", "points[0].ranks: found 1, expected a whole number of 2 or more");
+  is_refused("\"kind\": \"all_reduce\"", "\"kind\": \"foo\"", "points[0].kind: found \"foo\", expected all_reduce");
+  is_refused("\"bytes\": " + std::to_string(links.points[0].bytes) + ",", "\"bytes\": " + std::to_string(links.points[1].bytes) + ",",
+             "points[1] has the communicator, kind, type, ranks and bytes of points[0]");
 }
 
 TEST(LinkModel, ASweepOfTheFirstSchemaIsOfOneCommunicator) {
