@@ -69,6 +69,7 @@ class _Flat:
                 self.views["v"][i].copy_(state["exp_avg_sq"])
                 self.step = int(state["step"])
         self.homes = [h.data_ptr() for h in homes]
+        self.versions = [p._version for p in self.parameters]
 
     def publish(self, optimizer):
         """The state as torch.optim.AdamW keeps it."""
@@ -91,6 +92,11 @@ def _step(self, closure=None):
         if p.grad is None:
             raise Refused(f"adamw: a parameter of shape {tuple(p.shape)} has no gradient; the kernel updates all of them")
     with torch.no_grad():
+        if flat.rounded.numel():
+            # Weights that were written since the last step (a checkpoint, a clamp) count, as with PyTorch, not the masters they came from.
+            for p, master, seen in zip(flat.parameters, flat.views["values"], flat.versions):
+                if p._version != seen:
+                    master.copy_(p)
         torch._foreach_copy_(flat.views["gradients"], [p.grad for p in flat.parameters])
         group = max(self.param_groups, key=lambda g: g["weight_decay"])
         flat.step += 1
@@ -102,6 +108,7 @@ def _step(self, closure=None):
         torch.ops.stepscope.adamw(flat.values, flat.m, flat.v, flat.gradients, flat.rounded, settings, flat.clip_scale, flat.decayed,
                                   "all_tensors")
         torch.autograd.graph.increment_version(flat.parameters)
+        flat.versions = [p._version for p in flat.parameters]
     return loss
 
 

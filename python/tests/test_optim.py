@@ -1,4 +1,5 @@
-"""AdamW taken over: layout, refusals, state. On the CPU, with a fake kernel that knows the settings by their place in memory."""
+"""AdamW taken over: layout, refusals, state. On the CPU, with a fake kernel that knows the settings by their place in memory; where
+the library is missing they are made here as well."""
 import ctypes
 import struct
 
@@ -16,6 +17,10 @@ class Settings(ctypes.Structure):
         "gradient_scale", "lr", "beta1", "beta2", "one_minus_beta1", "one_minus_beta2", "correction1", "correction2", "eps", "weight_decay")]
 
 
+def fake_settings(lr, beta1, beta2, eps, weight_decay, step):
+    return bytes(Settings(1, 1, lr, beta1, beta2, 1 - beta1, 1 - beta2, 1 - beta1**step, 1 - beta2**step, eps, weight_decay))
+
+
 def fake_adamw(p, m, v, g, rounded, settings, clip_scale, decayed, variant):
     s = Settings.from_buffer_copy(bytes(settings.tolist()))
     g = g * clip_scale
@@ -30,11 +35,12 @@ def fake_adamw(p, m, v, g, rounded, settings, clip_scale, decayed, variant):
 
 @pytest.fixture(scope="module", autouse=True)
 def kernel():
-    why = stepscope.why_missing()
-    if why:
-        pytest.skip(why)
     from stepscope._ops import LIBRARY
     LIBRARY.impl("adamw", fake_adamw, "CPU")
+    with pytest.MonkeyPatch.context() as patch:
+        if stepscope.why_missing():
+            patch.setattr(_library, "adamw_settings", fake_settings)
+        yield
 
 
 def model(dtype=torch.float32):
@@ -53,6 +59,20 @@ def train(net, optimizer, steps, start=0):
         optimizer.zero_grad()
         net(torch.randn(4, 5, generator=generator).to(next(net.parameters()).dtype)).square().sum().backward()
         optimizer.step()
+
+
+def pair(dtype=torch.float32, **settings):
+    """(model, optimizer) of PyTorch, and the same taken over with its report."""
+    a, b = model(dtype), model(dtype)
+    own, ours = (torch.optim.AdamW(groups(net), lr=1e-2, **settings) for net in (a, b))
+    report = stepscope.replace(b, optimizer=ours, adamw=True)
+    assert report.replaced
+    return a, own, b, ours, report
+
+
+def same(a, b, rtol=1e-5, atol=1e-6):
+    for p, q in zip(a.parameters(), b.parameters()):
+        torch.testing.assert_close(q, p, rtol=rtol, atol=atol)
 
 
 def test_steps_are_those_of_pytorch():
@@ -137,6 +157,7 @@ def test_adamw_without_an_optimizer_is_listed():
     assert "no optimizer was given" in report.not_replaced[0].why
 
 
+@pytest.mark.skipif(stepscope.why_missing() is not None, reason=f"{stepscope.why_missing()}")
 def test_bad_settings_are_refused_by_the_library():
     with pytest.raises(stepscope.Refused, match="step is 0"):
         _library.adamw_settings(lr=1, beta1=0.9, beta2=0.9, eps=1e-8, weight_decay=0, step=0)
@@ -157,3 +178,29 @@ def test_hooks_on_steps_are_called_as_before():
         for h in handles:
             h.remove()
     assert seen == ["before", "after"]
+
+
+def test_weights_written_after_the_take_over_count():
+    a, own, b, ours, _ = pair(torch.bfloat16)
+    train(a, own, 1), train(b, ours, 1)
+    generator = torch.Generator().manual_seed(9)
+    written = {k: torch.randn(v.shape, generator=generator) for k, v in a.state_dict().items()}
+    for net, optimizer in ((a, own), (b, ours)):
+        net.load_state_dict(written)
+        train(net, optimizer, 1, 1)
+        with torch.no_grad():
+            net[2].weight.clamp_(-0.1, 0.1)
+        train(net, optimizer, 1, 2)
+    same(a, b, rtol=0.02, atol=1e-3)
+    assert b[2].weight.abs().max() < 0.15
+
+
+def test_masters_stay_where_nothing_was_written():
+    net = model(torch.bfloat16)
+    ours = stepscope.AdamW(groups(net), lr=1e-6)  # steps too small for bfloat16
+    train(net, ours, 4)
+    net.to("cpu").state_dict()
+    masters = ours._stepscope_flat.views["values"]
+    apart = [(p.float() - q).abs().max().item() for p, q in zip(ours._stepscope_flat.parameters, masters)]
+    train(net, ours, 1, 4)
+    assert all((p.float() - q).abs().max() > d / 2 > 0 for p, q, d in zip(ours._stepscope_flat.parameters, masters, apart))
