@@ -1,4 +1,7 @@
 """AdamW in one launch: torch.optim.AdamW whose parameters lie in one flat vector, with the same formula and the same state."""
+import functools
+import weakref
+
 import torch
 
 from . import _library, _ops
@@ -11,6 +14,8 @@ def _why_not(optimizer):
     """Why an optimizer cannot be taken over; None when it can."""
     if type(optimizer) is not torch.optim.AdamW:
         return f"it is {type(optimizer).__name__}, not torch.optim.AdamW"
+    if "step" in vars(optimizer) and not _is_of_scheduler(optimizer.step):
+        return "its step was set on the instance (optimizer.step = …) and would run in place of the kernel; set it after the replacement"
     groups = optimizer.param_groups
     for flag in ("amsgrad", "maximize", "differentiable", "capturable"):
         if any(g.get(flag) for g in groups):
@@ -112,14 +117,27 @@ def _step(self, closure=None):
     return loss
 
 
+# torch.optim hooks the step of a class when its first instance is made; _Taken makes none. Without it hooks on steps are not called.
+_hooked_step = torch.optim.Optimizer.profile_hook_step(torch.no_grad()(_step))
+
+
+def _step_by_class(self, *arguments, **named):
+    # A scheduler made after take_over() calls this by its name, also when the optimizer was given back.
+    return (_hooked_step if type(self) is _Taken else torch.optim.AdamW.step)(self, *arguments, **named)
+
+
+_step_by_class.hooked = True
+
+
 class _Taken(torch.optim.AdamW):
     """torch.optim.AdamW after take_over()."""
 
     _stepscope_was = torch.optim.AdamW
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        return _step(self, closure)
+    step = _step_by_class
+
+    def _init_group(self, *arguments, **named):  # PyTorch's own step begins with it
+        raise Refused("adamw: a step of this optimizer that was kept from before the replacement was called; take optimizer.step again")
 
     def state_dict(self):
         self._stepscope_flat.publish(self)
@@ -136,9 +154,23 @@ class _Taken(torch.optim.AdamW):
                 flat.step = int(state["step"])
 
 
-# What torch.optim does to a class when its first instance is made; _Taken makes none. Without it hooks on steps are not called.
-_Taken.step = torch.optim.Optimizer.profile_hook_step(_Taken.step)
-_Taken.step.hooked = True
+def _is_of_scheduler(step):
+    """Whether a step set on an optimizer is the one by which a scheduler of learning rates sees that the optimizer stepped."""
+    return hasattr(step, "_wrapped_by_lr_sched") and getattr(step, "__wrapped__", None) in (torch.optim.AdamW.step, _Taken.step)
+
+
+def _scheduled(optimizer):
+    """The same for _Taken: the scheduler's own is bound to the step of the class that the optimizer had when the scheduler was made."""
+    seen_by = weakref.ref(optimizer)
+
+    @functools.wraps(_Taken.step)
+    def step(*arguments, **named):
+        optimizer = seen_by()
+        optimizer._opt_called = True
+        return _Taken.step(optimizer, *arguments, **named)
+
+    step._wrapped_by_lr_sched = True
+    return step
 
 
 def take_over(optimizer):
@@ -150,8 +182,13 @@ def take_over(optimizer):
 
     def swap(on):
         if on:
+            why = _why_not(optimizer)
+            if why:
+                raise Refused(f"adamw: {why}")
             optimizer._stepscope_flat = _Flat(optimizer)
             optimizer.__class__ = _Taken
+            if "step" in vars(optimizer):
+                optimizer.step = _scheduled(optimizer)
         else:
             optimizer._stepscope_flat.publish(optimizer)
             for p in optimizer._stepscope_flat.parameters:

@@ -1,6 +1,7 @@
 """AdamW taken over: layout, refusals, state. On the CPU, with a fake kernel that knows the settings by their place in memory; where
 the library is missing they are made here as well."""
 import ctypes
+import functools
 import struct
 
 import pytest
@@ -204,3 +205,62 @@ def test_masters_stay_where_nothing_was_written():
     apart = [(p.float() - q).abs().max().item() for p, q in zip(ours._stepscope_flat.parameters, masters)]
     train(net, ours, 1, 4)
     assert all((p.float() - q).abs().max() > d / 2 > 0 for p, q, d in zip(ours._stepscope_flat.parameters, masters, apart))
+
+
+@pytest.fixture
+def kernel_steps(monkeypatch):
+    """The optimizers that stepped by the kernel, one entry a step."""
+    steps, step = [], torch.ops.stepscope.adamw
+    monkeypatch.setattr(torch.ops.stepscope, "adamw", lambda *arguments: (steps.append(1), step(*arguments))[1])
+    return steps
+
+
+@pytest.mark.parametrize("made", ["before", "after"])
+def test_a_scheduler_of_learning_rates_may_be_made_before_or_after(made, kernel_steps, recwarn):
+    a, b = model(), model()
+    own, ours = torch.optim.AdamW(groups(a), lr=1e-2), torch.optim.AdamW(groups(b), lr=1e-2)
+    schedulers, report = [], None
+    for what in ("scheduler", "replace") if made == "before" else ("replace", "scheduler"):
+        if what == "replace":
+            report = stepscope.replace(b, optimizer=ours, adamw=True)
+        else:
+            schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda i: 1 / (i + 1)) for o in (own, ours)]
+    assert report.replaced
+
+    def both(start):
+        for i in range(start, start + 2):
+            train(a, own, 1, i), train(b, ours, 1, i)
+            for s in schedulers:
+                s.step()
+
+    both(0)
+    assert len(kernel_steps) == 2 and ours.state_dict()["state"][0]["step"] == 2
+    report.undo()
+    both(2)
+    assert len(kernel_steps) == 2 and ours.state_dict()["state"][0]["step"] == 4
+    report.redo()
+    both(4)
+    assert len(kernel_steps) == 4 and ours.state_dict()["state"][0]["step"] == 6
+    same(a, b)
+    assert not [w for w in recwarn if "scheduler" in str(w.message)]
+
+
+def test_a_step_of_the_users_own_is_refused():
+    net = model()
+    optimizer = torch.optim.AdamW(groups(net))
+    own, report = optimizer.step, stepscope.replace(net, optimizer=optimizer, adamw=True)
+    train(net, optimizer, 1)
+    with pytest.raises(stepscope.Refused, match="kept from before"):
+        own()
+    report.undo()
+    optimizer.step = lambda *arguments: own(*arguments)
+    with pytest.raises(stepscope.Refused, match="set on the instance"):
+        report.redo()
+    report = stepscope.replace(net, optimizer=optimizer, adamw=True)
+    assert "set on the instance" in report.not_replaced[0].why
+    del optimizer.step
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    own = optimizer.step
+    optimizer.step = functools.wraps(own)(lambda *arguments: own(*arguments))  # around the scheduler's
+    report = stepscope.replace(net, optimizer=optimizer, adamw=True)
+    assert "set on the instance" in report.not_replaced[0].why
