@@ -10,24 +10,35 @@ from ._errors import Refused
 _UNIT = 8  # elements: every parameter begins at a multiple of 16 bytes in either storage
 
 
-def _why_not(optimizer):
-    """Why an optimizer cannot be taken over; None when it can."""
-    if type(optimizer) is not torch.optim.AdamW:
-        return f"it is {type(optimizer).__name__}, not torch.optim.AdamW"
-    if "step" in vars(optimizer) and not _is_of_scheduler(optimizer.step):
-        return "its step was set on the instance (optimizer.step = …) and would run in place of the kernel; set it after the replacement"
-    groups = optimizer.param_groups
+def _why_not_settings(groups):
+    """The part of _why_not that is asked again at every step, because any group may be changed at any time."""
     for flag in ("amsgrad", "maximize", "differentiable", "capturable"):
         if any(g.get(flag) for g in groups):
             return f"{flag}=True has no kernel"
     if any(isinstance(g["lr"], torch.Tensor) for g in groups):
         return "its learning rate is a tensor; give a float"
     for name in ("lr", "betas", "eps"):
-        if len({str(g[name]) for g in groups}) > 1:
+        if any(g[name] != groups[0][name] for g in groups):
             return f"its groups differ in {name}; the kernel has one for all"
     if len({g["weight_decay"] for g in groups} - {0}) > 1:
         return "its groups have more than one weight decay besides 0"
-    parameters = [p for g in groups for p in g["params"]]
+    return None
+
+
+def _decayed_and_rest(groups):
+    return tuple([p for g in groups if bool(g["weight_decay"]) == decayed for p in g["params"]] for decayed in (True, False))
+
+
+def _why_not(optimizer):
+    """Why an optimizer cannot be taken over; None when it can."""
+    if type(optimizer) is not torch.optim.AdamW:
+        return f"it is {type(optimizer).__name__}, not torch.optim.AdamW"
+    if "step" in vars(optimizer) and not _is_of_scheduler(optimizer.step):
+        return "its step was set on the instance (optimizer.step = …) and would run in place of the kernel; set it after the replacement"
+    why = _why_not_settings(optimizer.param_groups)
+    if why:
+        return why
+    parameters = [p for g in optimizer.param_groups for p in g["params"]]
     if len({p.device for p in parameters}) > 1:
         return "its parameters lie on several devices"
     for p in parameters[:1]:
@@ -44,10 +55,9 @@ class _Flat:
     """Parameters as views of one vector, those with weight decay first; m, v and gradients beside it."""
 
     def __init__(self, optimizer):
-        groups = optimizer.param_groups
-        decayed = [p for g in groups if g["weight_decay"] for p in g["params"]]
-        rest = [p for g in groups if not g["weight_decay"] for p in g["params"]]
-        self.parameters, self.device, self.dtype = decayed + rest, groups[0]["params"][0].device, groups[0]["params"][0].dtype
+        decayed, rest = _decayed_and_rest(optimizer.param_groups)
+        self.parameters, self.decayed_parameters = decayed + rest, decayed
+        self.device, self.dtype = self.parameters[0].device, self.parameters[0].dtype
         sizes = [-(-p.numel() // _UNIT) * _UNIT for p in self.parameters]
         self.decayed, total = sum(sizes[: len(decayed)]), sum(sizes)
         self.values, self.m, self.v, self.gradients = (torch.zeros(total, device=self.device) for _ in range(4))
@@ -76,6 +86,18 @@ class _Flat:
         self.homes = [h.data_ptr() for h in homes]
         self.versions = [p._version for p in self.parameters]
 
+    def why_changed(self, groups):
+        """Why the groups can no longer be stepped; None when they can."""
+        why = _why_not_settings(groups)
+        if why:
+            return why
+        decayed, rest = _decayed_and_rest(groups)
+        if {*map(id, decayed + rest)} != {*map(id, self.parameters)}:
+            return "its parameters are others"
+        if decayed and {*map(id, decayed)} != {*map(id, self.decayed_parameters)}:  # a weight decay of 0 for all is no question of which
+            return "its weight decay is on other parameters"
+        return None
+
     def publish(self, optimizer):
         """The state as torch.optim.AdamW keeps it."""
         for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
@@ -90,6 +112,10 @@ def _step(self, closure=None):
     flat = self._stepscope_flat
     if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise Refused("adamw: a step copies its settings from the host, which a captured graph would replay unchanged; step outside the capture")
+    changed = flat.why_changed(self.param_groups)
+    if changed:
+        raise Refused(f"adamw: the optimizer's groups were changed after it was taken over: {changed}. Change that back, or step with "
+                      "PyTorch's: undo() of the report, and torch.optim.AdamW in place of stepscope.AdamW")
     for p, home in zip(flat.parameters, flat.homes):
         if p.data_ptr() != home:
             raise Refused(f"adamw: a parameter of shape {tuple(p.shape)} was given other memory after the optimizer was taken over; make the "
@@ -104,9 +130,9 @@ def _step(self, closure=None):
                     master.copy_(p)
         torch._foreach_copy_(flat.views["gradients"], [p.grad for p in flat.parameters])
         group = max(self.param_groups, key=lambda g: g["weight_decay"])
-        flat.step += 1
         raw = _library.adamw_settings(lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
-                                      weight_decay=group["weight_decay"], step=flat.step)
+                                      weight_decay=group["weight_decay"], step=flat.step + 1)
+        flat.step += 1
         settings = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
         if flat.device.type == "cuda":
             settings = settings.pin_memory().to(flat.device, non_blocking=True)

@@ -264,3 +264,51 @@ def test_a_step_of_the_users_own_is_refused():
     optimizer.step = functools.wraps(own)(lambda *arguments: own(*arguments))  # around the scheduler's
     report = stepscope.replace(net, optimizer=optimizer, adamw=True)
     assert "set on the instance" in report.not_replaced[0].why
+
+
+def with_other_rates(optimizer):
+    state = optimizer.state_dict()
+    state["param_groups"][1]["lr"] = 1.0
+    optimizer.load_state_dict(state)
+
+
+def with_a_new_group(optimizer):
+    torch.manual_seed(4)
+    added = torch.nn.Parameter(torch.randn(3))
+    added.grad = torch.ones(3)
+    optimizer.add_param_group({"params": [added], "weight_decay": 0.1})
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (lambda o: o.param_groups[1].update(lr=0.0), "groups differ in lr"),
+    (with_other_rates, "groups differ in lr"),
+    (lambda o: o.param_groups[1].update(weight_decay=5.0), "more than one weight decay"),
+    (lambda o: o.param_groups[1].update(weight_decay=0.1), "weight decay is on other parameters"),
+    (lambda o: [g.update(maximize=True) for g in o.param_groups], "maximize=True"),
+    (lambda o: [g.update(amsgrad=True) for g in o.param_groups], "amsgrad=True"),
+    (with_a_new_group, "its parameters are others"),
+])
+def test_groups_that_were_changed_are_refused(change, sentence):
+    a, own, b, ours, report = pair()
+    train(a, own, 1), train(b, ours, 1)
+    before = [p.clone() for p in b.parameters()]
+    change(own), change(ours)
+    with pytest.raises(stepscope.Refused, match=rf"(?s){sentence}.*undo\(\)"):
+        train(b, ours, 1, 1)
+    assert all(torch.equal(p, q) for p, q in zip(before, b.parameters()))
+    report.undo()
+    if sentence != "amsgrad=True":  # PyTorch's own step has no state for it
+        train(a, own, 2, 1), train(b, ours, 2, 1)
+        same(a, b)
+
+
+def test_groups_may_change_where_the_kernel_can_follow():
+    a, own, b, ours, _ = pair()
+    for i, change in enumerate([{"lr": 0.02}, {"betas": (0.8, 0.9), "eps": 1e-3}, {"weight_decay": 0.0}]):
+        for optimizer in (own, ours):
+            [g.update(change) for g in optimizer.param_groups]
+        train(a, own, 2, 2 * i), train(b, ours, 2, 2 * i)
+    for optimizer in (own, ours):
+        optimizer.param_groups[0]["weight_decay"] = 3.0
+    train(a, own, 1, 6), train(b, ours, 1, 6)
+    same(a, b)
