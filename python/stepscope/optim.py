@@ -29,6 +29,11 @@ def _decayed_and_rest(groups):
     return tuple([p for g in groups if bool(g["weight_decay"]) == decayed for p in g["params"]] for decayed in (True, False))
 
 
+def _steps_taken(optimizer, parameters):
+    states = [optimizer.state.get(p) for p in parameters]
+    return {int(s["step"]) if s else 0 for s in states}
+
+
 def _why_not(optimizer):
     """Why an optimizer cannot be taken over; None when it can."""
     if type(optimizer) is not torch.optim.AdamW:
@@ -39,6 +44,10 @@ def _why_not(optimizer):
     if why:
         return why
     parameters = [p for g in optimizer.param_groups for p in g["params"]]
+    if not parameters:
+        return "it has no parameters"
+    if len(_steps_taken(optimizer, parameters)) > 1:
+        return "its parameters took different numbers of steps; the kernel has one number for all"
     if len({p.device for p in parameters}) > 1:
         return "its parameters lie on several devices"
     for p in parameters[:1]:
@@ -73,18 +82,25 @@ class _Flat:
         self._move(optimizer, self.views["rounded" if narrow else "values"])
 
     def _move(self, optimizer, homes):
-        self.step = 0
         for i, (p, home) in enumerate(zip(self.parameters, homes)):
             self.views["values"][i].copy_(p.data)
             home.copy_(p.data)
             p.data = home
-            state = optimizer.state.get(p)
-            if state:
-                self.views["m"][i].copy_(state["exp_avg"])
-                self.views["v"][i].copy_(state["exp_avg_sq"])
-                self.step = int(state["step"])
         self.homes = [h.data_ptr() for h in homes]
         self.versions = [p._version for p in self.parameters]
+        self.read(optimizer)
+
+    def read(self, optimizer):
+        """Takes the state as torch.optim.AdamW keeps it; a parameter without one begins anew."""
+        self.step, = _steps_taken(optimizer, self.parameters)
+        for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
+            state = optimizer.state.get(p)
+            if state:
+                m.copy_(state["exp_avg"])
+                v.copy_(state["exp_avg_sq"])
+            else:
+                m.zero_()
+                v.zero_()
 
     def why_changed(self, groups):
         """Why the groups can no longer be stepped; None when they can."""
@@ -172,12 +188,10 @@ class _Taken(torch.optim.AdamW):
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
         flat = self._stepscope_flat
-        for i, p in enumerate(flat.parameters):
-            state = self.state.get(p)
-            if state:
-                flat.views["m"][i].copy_(state["exp_avg"])
-                flat.views["v"][i].copy_(state["exp_avg_sq"])
-                flat.step = int(state["step"])
+        if len(_steps_taken(self, flat.parameters)) > 1:
+            raise Refused("adamw: the loaded state is of parameters that took different numbers of steps, and the kernel has one number for "
+                          "all; load it into PyTorch's: undo() of the report, and torch.optim.AdamW in place of stepscope.AdamW")
+        flat.read(self)
 
 
 def _is_of_scheduler(step):

@@ -1,5 +1,6 @@
 """AdamW taken over: layout, refusals, state. On the CPU, with a fake kernel that knows the settings by their place in memory; where
 the library is missing they are made here as well."""
+import copy
 import ctypes
 import functools
 import struct
@@ -112,7 +113,6 @@ def test_a_state_dict_resumes():
     c = model()
     again = stepscope.AdamW(groups(c), lr=1e-2)
     c.load_state_dict(weights)
-    import copy
     again.load_state_dict(copy.deepcopy(saved["o"]))
     train(b, ours, 2, 3)
     train(c, again, 2, 3)
@@ -312,3 +312,31 @@ def test_groups_may_change_where_the_kernel_can_follow():
         optimizer.param_groups[0]["weight_decay"] = 3.0
     train(a, own, 1, 6), train(b, ours, 1, 6)
     same(a, b)
+
+
+def test_a_loaded_state_without_steps_begins_anew():
+    a, own, b, ours, _ = pair()
+    fresh = torch.optim.AdamW(groups(model()), lr=1e-2).state_dict()
+    train(a, own, 5), train(b, ours, 5)
+    own.load_state_dict(fresh), ours.load_state_dict(fresh)
+    train(a, own, 3, 5), train(b, ours, 3, 5)
+    same(a, b)
+    assert ours.state_dict()["state"][0]["step"] == 3
+
+
+def test_parameters_of_different_numbers_of_steps_are_refused():
+    a, own, b, ours, report = pair()
+    train(b, ours, 2)
+    partly = copy.deepcopy(ours.state_dict())
+    del partly["state"][3]
+    with pytest.raises(stepscope.Refused, match=r"different numbers of steps.*undo\(\)"):
+        ours.load_state_dict(partly)
+    own.load_state_dict(partly)
+    assert "different numbers of steps" in stepscope.replace(a, optimizer=own, adamw=True).not_replaced[0].why
+
+
+def test_groups_without_parameters_are_no_obstacle():
+    net = model()
+    ours = torch.optim.AdamW([{"params": []}, {"params": list(net.parameters())}], lr=1e-2)
+    assert stepscope.replace(net, optimizer=ours, adamw=True).replaced
+    train(net, ours, 1)
