@@ -1,4 +1,5 @@
 """AdamW in one launch: torch.optim.AdamW whose parameters lie in one flat vector, with the same formula and the same state."""
+import collections
 import functools
 import weakref
 
@@ -119,6 +120,12 @@ class _Flat:
         for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
             optimizer.state[p] = {"step": torch.tensor(float(self.step)), "exp_avg": m, "exp_avg_sq": v}
 
+    def state_for_pytorch(self, copy):
+        """The same in the parameters' types, which PyTorch's step wants."""
+        return collections.defaultdict(dict, {p: {"step": torch.tensor(float(self.step)), "exp_avg": m.to(p.dtype, copy=copy),
+                                                  "exp_avg_sq": v.to(p.dtype, copy=copy)}
+                                              for p, m, v in zip(self.parameters, self.views["m"], self.views["v"])})
+
 
 def _step(self, closure=None):
     loss = None
@@ -185,6 +192,13 @@ class _Taken(torch.optim.AdamW):
         self._stepscope_flat.publish(self)
         return super().state_dict()
 
+    def __reduce_ex__(self, protocol):
+        """A copy or a pickle is a torch.optim.AdamW: the flat vector belongs to the parameters of this one."""
+        # Protocol 2 and later insist on the class of the object; 1 names the class to make as it is told.
+        made, arguments, state = super().__reduce_ex__(1)
+        state = {**state, "state": self._stepscope_flat.state_for_pytorch(copy=True)}  # pickle writes all of the memory below a view
+        return made, tuple(torch.optim.AdamW if a is _Taken else a for a in arguments), state
+
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
         flat = self._stepscope_flat
@@ -230,10 +244,8 @@ def take_over(optimizer):
             if "step" in vars(optimizer):
                 optimizer.step = _scheduled(optimizer)
         else:
-            optimizer._stepscope_flat.publish(optimizer)
-            for p in optimizer._stepscope_flat.parameters:
-                for name in ("exp_avg", "exp_avg_sq"):
-                    optimizer.state[p][name] = optimizer.state[p][name].to(p.dtype)
+            optimizer.state.update(optimizer._stepscope_flat.state_for_pytorch(copy=False))
+            del optimizer._stepscope_flat
             optimizer.__class__ = torch.optim.AdamW
 
     swap(True)

@@ -3,6 +3,7 @@ the library is missing they are made here as well."""
 import copy
 import ctypes
 import functools
+import pickle
 import struct
 
 import pytest
@@ -340,3 +341,26 @@ def test_groups_without_parameters_are_no_obstacle():
     ours = torch.optim.AdamW([{"params": []}, {"params": list(net.parameters())}], lr=1e-2)
     assert stepscope.replace(net, optimizer=ours, adamw=True).replaced
     train(net, ours, 1)
+
+
+def pickled(everything):
+    return pickle.loads(pickle.dumps(everything))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_copy_is_an_optimizer_of_pytorch(copied, dtype):
+    a, own, b, ours, _ = pair(dtype)
+    train(a, own, 2), train(b, ours, 2)
+    c, other = copied((b, ours))
+    assert type(other) is torch.optim.AdamW and type(ours) is not torch.optim.AdamW
+    assert other.state_dict()["state"][0]["step"] == 2
+    for net, optimizer in ((a, own), (b, ours), (c, other)):
+        train(net, optimizer, 2, 2)
+    tolerance = {} if dtype == torch.float32 else {"rtol": 0.05, "atol": 5e-3}
+    same(a, b, **tolerance), same(a, c, **tolerance)
+
+
+def test_a_plain_pickle_needs_no_stepscope():
+    ours = pair()[3]
+    assert b"stepscope" not in pickle.dumps(ours)
