@@ -450,12 +450,12 @@ def _replace_modules(report, model, chosen):
                     _add(report, name, module, o, chosen[o], result if i == 0 or isinstance(result, str) else lambda on: None)
 
 
-def _replace_optimizer(report, optimizer, slots):
+def _replace_optimizer(report, model, optimizer, slots):
     from .optim import take_over
     if optimizer is None:
         report.sites.append(Site("", "optimizer", "adamw", why="no optimizer was given: replace(model, optimizer=…), or stepscope.AdamW"))
         return
-    result = take_over(optimizer)
+    result = take_over(optimizer, model)
     _add(report, "optimizer", optimizer, "adamw", slots, result)
 
 
@@ -536,7 +536,7 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
         if attentions and not any(s.why for s in attentions):
             report.sites.append(Site("config", "with cache and mask", "attention", "without", swap=_without_cache_and_mask(model)))
     if "adamw" in chosen:
-        _replace_optimizer(report, optimizer, chosen["adamw"])
+        _replace_optimizer(report, model, optimizer, chosen["adamw"])
     elif optimizer is not None:
         report.sites.append(Site("optimizer", type(optimizer).__name__, "adamw", why="ops were named and adamw was not; adamw=True replaces it"))
     for op in chosen:

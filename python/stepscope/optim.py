@@ -227,12 +227,14 @@ def _scheduled(optimizer):
     return step
 
 
-def take_over(optimizer):
+def take_over(optimizer, model=None):
     """Makes a torch.optim.AdamW step with stepscope's kernel, in place. Returns why it cannot (str), or a function: False gives it back to
-    PyTorch with its state, True takes it again."""
+    PyTorch with its state, True takes it again. model: refuses an optimizer that has none of its parameters."""
     why = _why_not(optimizer)
     if why:
         return why
+    if model is not None and not {*map(id, model.parameters())} & {id(p) for g in optimizer.param_groups for p in g["params"]}:
+        return "none of its parameters is the model's; give the optimizer that was made of this model's parameters"
 
     def swap(on):
         if on:

@@ -364,3 +364,10 @@ def test_a_copy_is_an_optimizer_of_pytorch(copied, dtype):
 def test_a_plain_pickle_needs_no_stepscope():
     ours = pair()[3]
     assert b"stepscope" not in pickle.dumps(ours)
+
+
+def test_the_optimizer_of_another_model_is_refused():
+    optimizer = torch.optim.AdamW(model().parameters())
+    report = stepscope.replace(model(), optimizer=optimizer, adamw=True)
+    assert "none of its parameters is the model's" in report.not_replaced[0].why
+    assert type(optimizer) is torch.optim.AdamW
