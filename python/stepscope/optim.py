@@ -115,15 +115,14 @@ class _Flat:
             return "its weight decay is on other parameters"
         return None
 
-    def publish(self, optimizer):
-        """The state as torch.optim.AdamW keeps it."""
-        for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
-            optimizer.state[p] = {"step": torch.tensor(float(self.step)), "exp_avg": m, "exp_avg_sq": v}
+    def state(self, groups, dtype=torch.float32, copy=False):
+        """The state as torch.optim.AdamW keeps it. Its step wants the parameters' type, and a fused one the number of steps on their device."""
+        device = self.device if any(g.get("fused") for g in groups) else torch.device("cpu")
 
-    def state_for_pytorch(self, copy):
-        """The same in the parameters' types, which PyTorch's step wants."""
-        return collections.defaultdict(dict, {p: {"step": torch.tensor(float(self.step)), "exp_avg": m.to(p.dtype, copy=copy),
-                                                  "exp_avg_sq": v.to(p.dtype, copy=copy)}
+        def step():
+            return torch.tensor(float(self.step), dtype=torch.float32, device=device)
+
+        return collections.defaultdict(dict, {p: {"step": step(), "exp_avg": m.to(dtype, copy=copy), "exp_avg_sq": v.to(dtype, copy=copy)}
                                               for p, m, v in zip(self.parameters, self.views["m"], self.views["v"])})
 
 
@@ -184,19 +183,22 @@ class _Taken(torch.optim.AdamW):
     _stepscope_was = torch.optim.AdamW
 
     step = _step_by_class
+    # GradScaler leaves dividing and skipping to a fused step of PyTorch's, which says so by this name on the instance.
+    _step_supports_amp_scaling = property(lambda self: False)
 
     def _init_group(self, *arguments, **named):  # PyTorch's own step begins with it
         raise Refused("adamw: a step of this optimizer that was kept from before the replacement was called; take optimizer.step again")
 
     def state_dict(self):
-        self._stepscope_flat.publish(self)
+        self.state.update(self._stepscope_flat.state(self.param_groups))
         return super().state_dict()
 
     def __reduce_ex__(self, protocol):
         """A copy or a pickle is a torch.optim.AdamW: the flat vector belongs to the parameters of this one."""
         # Protocol 2 and later insist on the class of the object; 1 names the class to make as it is told.
         made, arguments, state = super().__reduce_ex__(1)
-        state = {**state, "state": self._stepscope_flat.state_for_pytorch(copy=True)}  # pickle writes all of the memory below a view
+        flat = self._stepscope_flat
+        state = {**state, "state": flat.state(self.param_groups, flat.dtype, copy=True)}  # pickle writes all of the memory below a view
         return made, tuple(torch.optim.AdamW if a is _Taken else a for a in arguments), state
 
     def load_state_dict(self, state_dict):
@@ -246,7 +248,8 @@ def take_over(optimizer, model=None):
             if "step" in vars(optimizer):
                 optimizer.step = _scheduled(optimizer)
         else:
-            optimizer.state.update(optimizer._stepscope_flat.state_for_pytorch(copy=False))
+            flat = optimizer._stepscope_flat
+            optimizer.state.update(flat.state(optimizer.param_groups, flat.dtype))
             del optimizer._stepscope_flat
             optimizer.__class__ = torch.optim.AdamW
 

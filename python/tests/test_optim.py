@@ -371,3 +371,18 @@ def test_the_optimizer_of_another_model_is_refused():
     report = stepscope.replace(model(), optimizer=optimizer, adamw=True)
     assert "none of its parameters is the model's" in report.not_replaced[0].why
     assert type(optimizer) is torch.optim.AdamW
+
+
+def test_a_scaler_of_losses_unscales_and_skips_as_with_a_fused_step():
+    a, own, b, ours, report = pair(fused=True)
+    for net, optimizer in ((a, own), (b, ours)):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+        for i in range(4):
+            optimizer.zero_grad()
+            loss = net(torch.randn(4, 5, generator=torch.Generator().manual_seed(i))).square().sum()
+            scaler.scale(loss * (float("inf") if i == 2 else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    same(a, b)
+    report.undo()
+    assert ours._step_supports_amp_scaling
