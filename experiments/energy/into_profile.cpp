@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "base/revision.h"
 #include "profiler/document/json.h"
@@ -46,7 +48,8 @@ std::vector<std::string> differences(const RunSettings& here, const profiler::Pr
   return found;
 }
 
-constexpr const char *kOtherCode = "energy_of_other_code", *kOtherGpu = "energy_of_other_gpu";
+constexpr const char *kOtherCode = "energy_of_other_code", *kOtherGpu = "energy_of_other_gpu", *kOtherTimes = "energy_of_other_times";
+constexpr double kAlike = 1.25;
 
 }  // namespace
 
@@ -62,6 +65,15 @@ std::string other_gpu(const RunSettings& run, const profiler::ProfileDocument& p
   return run.uuid && there && *run.uuid != *there ? fmt::format("joules of {}, times of {}", *run.uuid, *there) : "";
 }
 
+std::string other_times(const Document& document, const profiler::ProfileDocument& profile) {
+  const profiler::Number there = profile.timing.step_time_ns.median;
+  const double here_ms = document.step.seconds * 1e3;
+  if (!there || !(*there > 0) || !(here_ms > 0)) return "";
+  const double there_ms = *there * 1e-6;
+  if (std::max(here_ms, there_ms) <= kAlike * std::min(here_ms, there_ms)) return "";
+  return fmt::format("a step of {:.3g} ms with the joules, of {:.3g} ms with the times", here_ms, there_ms);
+}
+
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {
   if (const auto found = differences(run, profile); !found.empty())
     throw stepscope::InputError(fmt::format("energy and profile are of two runs: {}", fmt::join(found, "; ")));
@@ -72,8 +84,11 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
     throw stepscope::InputError("the energy document has launches of ops, the profile has ops: measure without --by-launch");
   require_same_run(document.run, profile);
   // Of joules that were there before.
-  std::erase_if(profile.missing, [](const profiler::MissingRow& m) { return m.name == kOtherCode || m.name == kOtherGpu; });
-  for (const auto& [name, said] : {std::pair(kOtherCode, other_code(document.run, profile)), {kOtherGpu, other_gpu(document.run, profile)}})
+  std::erase_if(profile.missing,
+                [](const profiler::MissingRow& m) { return m.name == kOtherCode || m.name == kOtherGpu || m.name == kOtherTimes; });
+  for (const auto& [name, said] : {std::pair(kOtherCode, other_code(document.run, profile)),
+                                   {kOtherGpu, other_gpu(document.run, profile)},
+                                   {kOtherTimes, other_times(document, profile)}})
     if (!said.empty()) profiler::add_missing(profile, {name, 1, said});
   profiler::sort_missing(profile);
   for (profiler::OpRow& row : profile.ops) {

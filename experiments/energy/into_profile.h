@@ -17,7 +17,11 @@ std::string other_code(const RunSettings& run, const profiler::ProfileDocument& 
 // "joules of GPU-1, times of GPU-2"; "": of one GPU, or one of them does not say. Two GPUs of one name differ by some percent.
 std::string other_gpu(const RunSettings& run, const profiler::ProfileDocument& profile);
 
-// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of other_code() and of other_gpu(). Throws as
+// "a step of 9.00 ms with the joules, of 26.9 ms with the times", where the longer is more than 1.25 times the other; "": they are alike, or the
+// profile has no step time. Warm and cool steps of one program differ by a tenth.
+std::string other_times(const Document& document, const profiler::ProfileDocument& profile);
+
+// Fills the energy fields of every row of profile.ops that the document has; `missing` gets a row of each of these three. Throws as
 // require_same_run, and stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
 

@@ -176,6 +176,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "The joules of the ops were measured with another build than the times beside them; where its kernels differ, they belong to others."},
     {"energy_of_other_gpu", notice, "document",
      "The joules of the ops were measured on another GPU of the same name than the times beside them; two of them differ by some percent."},
+    {"energy_of_other_times", notice, "document",
+     "The step of the joules and that of the times beside them differ by more than a quarter: they are of two machines or two loads."},
     {"sustained_not_measured", notice, "document", "There is no warm step time of this program; run more steps."},
     {"timed_steps_missing", severe, "document",
      "run.json holds no step in the timed range, so ms/step and tokens/s are absent; run more steps."},

@@ -139,6 +139,21 @@ TEST(IntoProfile, JoulesOfOtherCodeAreSaidInTheDocument) {
   EXPECT_EQ(words("abc", "abc", before), "") << "those joules are replaced";
 }
 
+TEST(IntoProfile, JoulesOfAStepOfAnotherLengthAreSaidInTheDocument) {
+  auto d = measured_document();
+  d.step.seconds = 9e-3;
+  const auto words = [&](profiler::Number median_ns) {
+    auto p = profile();
+    p.timing.step_time_ns.median = median_ns;
+    energy::add_to_profile(d, p);
+    return p.missing.empty() ? "" : p.missing[0].name + ": " + p.missing[0].detail;
+  };
+  EXPECT_EQ(words({}), "");
+  EXPECT_EQ(words(8.2e6), "") << "cool steps beside warm ones";
+  EXPECT_EQ(words(26.9e6), "energy_of_other_times: a step of 9 ms with the joules, of 26.9 ms with the times");
+  EXPECT_EQ(words(4e6), "energy_of_other_times: a step of 9 ms with the joules, of 4 ms with the times");
+}
+
 TEST(IntoProfile, JoulesOfAnotherGpuOfThatNameAreSaidInTheDocument) {
   auto d = measured_document();
   const auto words = [&](const char* there, profiler::ProfileDocument p = profile()) {
