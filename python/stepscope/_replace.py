@@ -1,15 +1,17 @@
 """Which parts of a model are which op, and how they are swapped: an instance gets a subclass of its class whose forward is ours, so
 parameters, hooks, state_dict keys and deep copies stay; undo gives the class back.
 
-A forward that calls torch.nn.functional by name (nanoGPT) is run again from the same code with other globals: `F` is then a module in
-which the asked functions are ours and all others are PyTorch's."""
+A forward that calls torch.nn.functional by name (nanoGPT) is run again from the same code with another name for `F`, by which its globals have
+a module in which the asked functions are ours and all others are PyTorch's."""
 import contextlib
 import copy
 import dataclasses
+import dis
 import itertools
 import math
 import sys
 import types
+import weakref
 
 import torch
 import torch.nn as nn
@@ -332,6 +334,12 @@ def _names_of(code):
     return names
 
 
+def _globals_of(code):
+    """Those of its names that it reads as globals, and not only as attributes."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return names.union(*(_globals_of(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+
 def _functional_calls(module):
     """{name in torch.nn.functional: op} that this class's own forward mentions; a name that is its own part (self.gelu) is not one."""
     forward = getattr(type(module), "forward", None)
@@ -341,40 +349,90 @@ def _functional_calls(module):
     return {name: op for name, op in _FUNCTIONS.items() if name in names and not hasattr(module, name)}
 
 
-_stand_in_numbers = itertools.count()
+_numbers = itertools.count()
 
 
 def _stand_in(module, changed):
-    """A module with the contents of `module` and some names changed. It bears a name of its own and is importable by it: Dynamo finds a
-    function's globals, and the modules in them, by the names that they bear."""
-    copy = types.ModuleType(f"stepscope._stand_in_{next(_stand_in_numbers)}")
-    contents = module if isinstance(module, dict) else module.__dict__
-    copy.__dict__.update({k: v for k, v in contents.items() if k not in ("__name__", "__spec__", "__loader__")})
+    """A module with the contents of `module` and some names changed, which bears a name of its own."""
+    copy = types.ModuleType(f"stepscope._stand_in_{next(_numbers)}")
+    copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in ("__name__", "__spec__", "__loader__")})
     copy.__dict__.update(changed)
-    sys.modules[copy.__name__] = copy
     return copy
 
 
-def _rebound(forward, changed):
-    """The same function with torch.nn.functional's names bound to `changed`; None where it does not reach them through a global."""
-    names, ours = _names_of(forward.__code__), {}
-    for name, value in forward.__globals__.items():
-        if name not in names:
-            continue
+class _Rebound:
+    """A forward that finds torch.nn.functional's names bound to `changed`: the same code with other names for those of its globals that lead
+    there. All else it reads and writes where it did. `function` is None where it does not reach them through a global."""
+
+    def __init__(self, forward, changed):
+        self.globals, self.added, self.modules, self.function = forward.__globals__, {}, {}, None
+        mentioned = _names_of(forward.__code__)
+        found = {n: self._bound(self.globals[n], mentioned, changed) for n in sorted(_globals_of(forward.__code__)) if n in self.globals}
+        names = {n: value for n, value in found.items() if value is not None}
+        renamed = {n: f"_stepscope_{next(_numbers)}_{n}" for n in names}
+        code = _renamed(forward.__code__, renamed) if names else None
+        if code is None:
+            return
+        self.added = {renamed[n]: value for n, value in names.items()}
+        self.function = types.FunctionType(code, self.globals, forward.__name__, forward.__defaults__, forward.__closure__)
+        self.function.__kwdefaults__ = forward.__kwdefaults__
+        # A copy of a replaced model has this function as well, and may outlive the report.
+        weakref.finalize(self.function, _forget, self.globals, list(self.added), list(self.modules)).atexit = False
+
+    def _bound(self, value, names, changed):
         if value is F:
-            ours[name] = _stand_in(F, changed)
-        elif any(value is getattr(F, f) for f in changed):
-            ours[name] = next(changed[f] for f in changed if value is getattr(F, f))
-        elif value is torch and "functional" in names:
-            ours[name] = _stand_in(torch, {"nn": _stand_in(nn, {"functional": _stand_in(F, changed)})})
-        elif value is nn and "functional" in names:
-            ours[name] = _stand_in(nn, {"functional": _stand_in(F, changed)})
-    if not ours:
+            return self._module(F, changed)
+        if any(value is getattr(F, f) for f in changed):
+            return next(changed[f] for f in changed if value is getattr(F, f))
+        if (value is torch or value is nn) and "functional" in names:
+            functional = self._module(nn, {"functional": self._module(F, changed)})
+            return functional if value is nn else self._module(torch, {"nn": functional})
         return None
-    globals_ = _stand_in(forward.__globals__, ours).__dict__
-    new = types.FunctionType(forward.__code__, globals_, forward.__name__, forward.__defaults__, forward.__closure__)
-    new.__kwdefaults__ = forward.__kwdefaults__
-    return new
+
+    def _module(self, module, changed):
+        made = _stand_in(module, changed)
+        self.modules[made.__name__] = made
+        return made
+
+    def put(self, there):
+        """Dynamo finds a module that a function's globals hold by the name that it bears, so it is importable by that."""
+        if there:
+            self.globals.update(self.added)
+            sys.modules.update(self.modules)
+        else:
+            _forget(self.globals, self.added, self.modules)
+
+
+def _forget(globals_, names, modules):
+    for where, what in ((globals_, names), (sys.modules, modules)):
+        for name in what:
+            where.pop(name, None)
+
+
+def _renamed(code, renamed):
+    """The same code with other names for globals that it reads; None where that cannot be said in it. An entry of co_names may be a global and
+    an attribute (torch.nn beside nn.Linear): the global gets an entry of its own then."""
+    names, raw, consts, entries = list(code.co_names), bytearray(code.co_code), [], {}
+    uses = [i for i in dis.get_instructions(code) if i.opcode in dis.hasname and i.argval in renamed]
+    for i in uses:
+        if i.opname != "LOAD_GLOBAL":
+            if i.opname.endswith(("_GLOBAL", "_NAME", "_GLOBALS")) and i.opname != "IMPORT_NAME":
+                return None  # it assigns the global, or reads it in the body of a class
+            continue
+        if i.argval not in entries:
+            alone = all(u.opname == "LOAD_GLOBAL" for u in uses if u.argval == i.argval)
+            entries[i.argval] = names.index(i.argval) if alone else len(names)
+            names[entries[i.argval]:entries[i.argval] + 1] = [renamed[i.argval]]
+        shift = 1 if sys.version_info >= (3, 11) else 0
+        argument = entries[i.argval] << shift | (i.arg & shift)
+        if argument >> 8 != i.arg >> 8:
+            return None  # there is no room for another EXTENDED_ARG
+        raw[i.offset + 1] = argument & 255
+    for constant in code.co_consts:
+        consts.append(_renamed(constant, renamed) if isinstance(constant, types.CodeType) else constant)
+        if constant is not None and consts[-1] is None:
+            return None
+    return code.replace(co_names=tuple(names), co_code=bytes(raw), co_consts=tuple(consts))
 
 
 def _gelu_by_form(slots):
@@ -389,10 +447,27 @@ def _gelu_by_form(slots):
 
 def _calls(module, calls, chosen):
     changed = {name: _gelu_by_form(chosen[op]) if op == "gelu" else _function(op, chosen[op]) for name, op in calls.items()}
-    forward = _rebound(type(module).forward, changed)
-    if forward is None:
+    rebound = _Rebound(type(module).forward, changed)
+    if rebound.function is None:
         return "its forward reaches the function in a way that was not followed; call stepscope.functional there"
-    return _swap_class(module, forward)
+    rebound.put(True)
+    swap_class = _swap_class(module, rebound.function)
+    ours, copies = type(module), weakref.WeakSet()
+
+    def new(cls, *arguments, **settings):
+        make = super(ours, cls).__new__
+        made = make(cls) if make is object.__new__ else make(cls, *arguments, **settings)
+        copies.add(made)
+        return made
+
+    ours.__new__ = new
+
+    def swap(on):
+        swap_class(on)
+        if on or not copies:  # a copy stays replaced
+            rebound.put(on)
+
+    return swap
 
 
 # ---- replace ----------------------------------------------------------------------------------------------------------

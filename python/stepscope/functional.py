@@ -253,8 +253,11 @@ def attention(qkv, heads, *, attention_forward=None, attention_backward=None):
 
 def _projection(parts):
     """The tensor (batch, tokens, 3 * channels) that query, key and value are the parts of, for autograd as well: its gradient then needs
-    no concatenation of theirs. None where they are not (all of) the views of one tensor that autograd knows."""
+    no concatenation of theirs. None where they are not (all of) the views of one tensor that autograd knows, or where somebody waits for a
+    gradient at one of them, which would then be none."""
     base, (B, heads, T, size) = parts[0]._base, parts[0].shape
+    if any(t.retains_grad or t._backward_hooks for t in parts):
+        return None
     if base is None or any(t._base is not base or (t.grad_fn is None and (t.requires_grad or base.requires_grad)) for t in parts):
         return None
     if (base.numel() != 3 * B * heads * T * size or not base.is_contiguous() or parts[0].storage_offset() != base.storage_offset()

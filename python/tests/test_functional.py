@@ -256,6 +256,19 @@ def test_parts_that_are_not_all_of_a_projection_keep_their_own_gradients(change)
     torch.testing.assert_close(gradient(S.scaled_dot_product_attention), gradient(F.scaled_dot_product_attention))
 
 
+@pytest.mark.parametrize("change", [lambda q: q.register_hook(lambda g: g * 0), lambda q: q.retain_grad()], ids=["hook", "retain_grad"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_hook_at_a_part_of_a_projection_and_its_kept_gradient_are_those_of_pytorch(at, change):
+    linear, x, found = torch.nn.Linear(8, 24), torch.randn(2, 5, 8), []
+    for attention in (S.scaled_dot_product_attention, F.scaled_dot_product_attention):
+        linear.zero_grad()
+        parts = S.heads_of(linear(x), 2)
+        change(parts[at])
+        attention(*parts, is_causal=True).square().sum().backward()
+        found.append((linear.weight.grad, parts[at].grad if parts[at].retains_grad else torch.zeros(())))
+    torch.testing.assert_close(*found)
+
+
 def test_parts_taken_where_autograd_does_not_look_give_the_projection_no_gradient():
     linear = torch.nn.Linear(8, 24)
     projected = linear(torch.randn(2, 5, 8))

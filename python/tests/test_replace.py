@@ -1,6 +1,7 @@
 """What is recognized, what is refused, what the report says. On the CPU, with fake kernels."""
 import contextlib
 import copy
+import gc
 import subprocess
 import sys
 
@@ -295,6 +296,102 @@ def test_a_function_spelt_out_from_torch_is_followed():
     assert [s.op for s in report.replaced] == ["gelu"]
     with wrong("gelu_forward", lambda x: torch.full_like(x, 5)):
         assert model(torch.randn(3)).tolist() == [5, 5, 5]
+
+
+SCALE, RAN = 1.0, 0
+
+
+class ReadsAndWritesGlobals(nn.Module):
+    def forward(self, x):
+        global RAN
+        RAN += 1
+        return F.gelu(x, approximate="tanh") * SCALE
+
+
+def test_a_replaced_forward_sees_later_changes_of_its_globals_and_makes_its_own(monkeypatch):
+    model, x, before, imported = ReadsAndWritesGlobals(), torch.randn(3), set(globals()), set(sys.modules)
+    report = stepscope.replace(model, gelu=True)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    monkeypatch.setitem(globals(), "RAN", 5)
+    for run in (model, torch.compile(model, backend="eager", fullgraph=True)):
+        assert called_by(lambda: torch.testing.assert_close(run(x), 3 * F.gelu(x, approximate="tanh"))) == {"gelu_forward"}
+    assert RAN == 7
+    twin = copy.deepcopy(model)
+    report.undo()
+    assert called_by(lambda: model(x)) == set() and called_by(lambda: twin(x)) == {"gelu_forward"}, "a copy stays replaced"
+    del twin
+    report.redo()
+    assert called_by(lambda: model(x)) == {"gelu_forward"}
+    report.undo()
+    assert not {n for n in set(globals()) - before if n.startswith("_stepscope_")} and not {n for n in set(sys.modules) - imported if "stand_in" in n}
+
+
+def test_what_a_replaced_forward_put_into_its_globals_goes_with_the_last_copy():
+    model, before = ReadsAndWritesGlobals(), set(globals())
+    report = stepscope.replace(model, gelu=True)
+    twin = copy.deepcopy(model)
+    report.undo()
+    assert set(globals()) - before
+    del model, report, twin
+    gc.collect()
+    assert set(globals()) - before == set()
+
+
+class NameOfAnAttributeToo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.F = self.nn = 2.0
+
+    def forward(self, x):
+        return self.F * F.gelu(x, approximate="tanh") + self.nn * sum(nn.functional.gelu(t, approximate="tanh") for t in (x, x))
+
+
+def test_attributes_that_are_called_as_a_global_stay_attributes():
+    model, x = NameOfAnAttributeToo(), torch.randn(3)
+    before = model(x)
+    stepscope.replace(model, gelu=True)
+    assert called_by(lambda: torch.testing.assert_close(model(x), before)) == {"gelu_forward"}
+    with wrong("gelu_forward", torch.zeros_like):
+        assert model(x).tolist() == [0, 0, 0]
+
+
+class RebindsF(nn.Module):
+    def forward(self, x):
+        global F
+        F = F
+        return F.gelu(x, approximate="tanh")
+
+
+class ThroughAnAttribute(nn.Module):
+    F = F
+
+    def forward(self, x):
+        return self.F.gelu(x, approximate="tanh")
+
+
+@pytest.mark.parametrize("of", [RebindsF, ThroughAnAttribute])
+def test_a_forward_that_assigns_the_global_or_reads_it_elsewhere_is_not_followed(of):
+    report = stepscope.replace(of(), gelu=True)
+    assert report.replaced == [] and "not followed" in report.not_replaced[0].why
+
+
+class OwnNew(nn.Module):
+    def __new__(cls, width):
+        made = super().__new__(cls)
+        made.width = width
+        return made
+
+    def __init__(self, width):
+        super().__init__()
+
+    def forward(self, x):
+        return F.gelu(x, approximate="tanh")
+
+
+def test_a_replaced_class_makes_instances_as_its_own_does():
+    model = OwnNew(3)
+    stepscope.replace(model, gelu=True)
+    assert type(model)(7).width == 7 and called_by(lambda: type(model)(7)(torch.randn(3))) == {"gelu_forward"}
 
 
 @pytest.mark.parametrize("asked, sentence", [
