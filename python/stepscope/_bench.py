@@ -5,6 +5,7 @@ import dataclasses
 import random
 import statistics
 import time
+from collections.abc import Mapping
 
 import torch
 
@@ -181,7 +182,8 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
     report: what replace() returned. autocast: a type (torch.bfloat16) under which steps run. optimizer: parameters -> optimizer of
     PyTorch's arm; ours is the same, replaced where `adamw` was asked of replace(). compiled: also both arms of the step through
     torch.compile, and ours against PyTorch's compiled ops. steps: ("eager", "compiled") or one of them, where `compiled` is not to say it.
-    PyTorch's arm is a deep copy of the model with the ops given back."""
+    Both arms are deep copies of the model, PyTorch's with the ops given back: the steps train those, and the model's weights and gradients
+    stay."""
     if not hasattr(report, "off"):
         raise Refused(f"report is {type(report).__name__}; give bench() what replace() returned for this model")
     if report.model is not getattr(model, "_orig_mod", model):
@@ -189,6 +191,9 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
         raise Refused(f"the report is of another model (a {getattr(other, '_stepscope_was', other).__name__}); give bench() what replace() returned for this one")
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
+    with report.off():
+        twin = copy.deepcopy(model)
+    model = copy.deepcopy(model)
     device = next(model.parameters()).device
     cast, cuda = _autocast(device.type, autocast), device.type == "cuda"
     rows, seen = [], set()
@@ -203,8 +208,6 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
                 if compiled and call.op in FUSIBLE:
                     rows.append(bench_call(call, compiled=True, blocks=blocks))
         del calls
-    with report.off():
-        twin = copy.deepcopy(model)
     steps = steps or (("eager", "compiled") if compiled else ("eager",))
     if "eager" in steps:
         rows.append(_bench_steps("step", model, twin, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
@@ -231,5 +234,5 @@ def _bench_steps(what, model, twin, batch, report, optimizer, cast, cuda, blocks
 
 
 def _batch_shape(batch):
-    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else (batch,)
-    return "x".join(map(str, next(iter(values)).shape))
+    values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else (batch,)
+    return next(("x".join(map(str, v.shape)) for v in values if isinstance(v, torch.Tensor)), "")

@@ -119,6 +119,10 @@ def compare(call, seed=0):
     rows, moved = [], None
     for i, (name, o, p, t) in enumerate(zip(reference.tensor_names(call.op), ours, own, truth)):
         shape = tuple(call.tensors[0].shape)
+        if o is None:
+            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], "no gradient: the kernel's backward gave none, "
+                            "or the kernel computes where autograd does not look (no_grad, detach)", False))
+            continue
         if o.shape != t.shape:
             rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"shape {tuple(o.shape)}, PyTorch's is "
                             f"{tuple(t.shape)}", False))

@@ -42,15 +42,31 @@ def converted(call, dtype):
 
 
 def forward_and_gradients(function, tensors, upstream):
-    """[out, gradient of each floating tensor]; `upstream` is the gradient of out, in any type. An out of another shape comes alone."""
+    """[out, gradient of each floating tensor]; `upstream` is the gradient of out, in any type. An out of another shape comes alone, and a
+    gradient is None where out does not depend on the tensor as far as autograd knows."""
     leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors]
     with torch.enable_grad():
         out = function(*leaves)
     if out.shape != upstream.shape:
         return [out.detach()]
     wanted = [t for t in leaves if t.requires_grad]
-    gradients = torch.autograd.grad(out, wanted, upstream.to(out.dtype))
+    if not out.requires_grad:
+        return [out.detach(), *[None] * len(wanted)]
+    gradients = torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
     return [out.detach(), *gradients]
+
+
+def not_reached(out, tensors):
+    """Those of the tensors to which autograd has no way from out."""
+    nodes = {t: t.grad_fn if t.grad_fn is not None else t.expand_as(t).grad_fn.next_functions[0][0] for t in tensors}
+    waiting, seen = [out.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if node not in nodes.values():  # what is behind a tensor is the model's
+                waiting += [n for n, _ in node.next_functions]
+    return [t for t, node in nodes.items() if node not in seen]
 
 
 def _signs(seed):

@@ -170,11 +170,12 @@ def _layernorm(module, slots):
 
 
 def _computes_tanh_gelu(module):
-    """Whether a module without parameters is the tanh form, found by asking it."""
-    x = torch.linspace(-6, 6, 97)
+    """Whether a module without parameters is the tanh form, found by asking its forward: a user's hooks are not for us, and stay behind ours.
+    On the CPU in float32, whatever the user's defaults are while replace() runs."""
+    x = torch.linspace(-6, 6, 97, device="cpu", dtype=torch.float32)
     try:
-        with torch.no_grad():
-            y = module(x)
+        with torch.no_grad(), torch.device("cpu"):
+            y = type(module).forward(module, x)
     except Exception:  # a stranger's module; whatever it raises, it is not the function
         return False
     return isinstance(y, torch.Tensor) and torch.allclose(y, F.gelu(x, approximate="tanh"), rtol=1e-5, atol=1e-6)

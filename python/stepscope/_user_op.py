@@ -8,7 +8,7 @@ import torch
 from . import _reference as reference
 from . import _ops, functional
 from ._check import CheckReport, compare, hostile
-from ._errors import CheckFailed, Refused
+from ._errors import CheckFailed, Refused, StepscopeError
 
 KINDS = tuple(reference.NAMES)
 _SHAPES = {"layernorm": [(37, 768), (5, 256)], "gelu": [(37, 3072), (1, 17)], "attention": [(2, 96, 4, 64)], "loss": [(33, 503)]}
@@ -59,6 +59,10 @@ def _keep_dynamo_out():
     UserOp.__call__ = torch.compiler.disable(UserOp.__call__)
 
 
+class _Wrote(Exception):
+    """A kernel changed this input."""
+
+
 class UserOp:
     """What @stepscope.op makes: call it with the arguments of the op in torch.nn.functional, or give it to replace(layernorm=…)."""
 
@@ -71,12 +75,13 @@ class UserOp:
             raise Refused(f"{kind}: {type(forward).__name__} cannot be called; a kernel is a function of tensors")
         self.kind, self.forward, self.backward = kind, forward, backward
         self.__name__ = getattr(forward, "__name__", type(forward).__name__)
-        self.report = None
+        self.report, self.followed = None, False
 
     def __repr__(self):
         return f"<stepscope.op {self.kind} {self.__name__}>"
 
     def __call__(self, *arguments, **settings):
+        functional.refuse_transforms(self.kind)
         tensors, found = getattr(self, "_" + self.kind)(*arguments, **settings)
         functional.record(self.kind, tensors, found, lambda *t: self._run(found, *t))
         out = self._run(found, *tensors)
@@ -112,9 +117,21 @@ class UserOp:
     def _differentiable(self, forward, function, *tensors):
         if self.backward is None and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             out = forward(*tensors)
-            if out.requires_grad:
-                return out  # made of PyTorch's ops: autograd knows it
+            if out.requires_grad:  # made of PyTorch's ops: autograd knows it
+                if not self.followed:
+                    self._follow(out, tensors)
+                return out
         return _WithBackward.apply(forward, self.backward, function, *tensors)
+
+    def _follow(self, out, tensors):
+        """Refuses a kernel whose answer autograd follows to some of the tensors only: a training would run, and move a part of the model."""
+        missed = reference.not_reached(out, [t for t in tensors if t.requires_grad])
+        if missed:
+            names = reference.NAMES[self.kind] if self.kind != "attention" else ("query", "key", "value")
+            which = ", ".join(n for n, t in zip(names, tensors) if any(t is m for m in missed))
+            raise Refused(f"{self!r}: autograd finds no way from the answer to {which}; compute all of it where autograd looks (without no_grad and "
+                          "detach), or none of it, or give backward=")
+        self.followed = True
 
     # Arguments as torch.nn.functional has them: (tensors, settings of the reference).
     def _layernorm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -166,14 +183,42 @@ class UserOp:
     def check(self, shapes=None, dtypes=(torch.float32, torch.bfloat16), device=None):
         """Forward and gradients against float64; raises CheckFailed with the rows that show what is wrong."""
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        rows = []
-        for call in self.calls(shapes or _SHAPES[self.kind], dtypes, device):
-            rows += compare(call)
+        rows, self.followed = [], True  # the rows have what is missing
+        try:
+            for call in self.calls(shapes or _SHAPES[self.kind], dtypes, device):
+                call.run = self._watched(call.run)
+                rows += self._compared(call, rows)
+        finally:
+            self.followed = False
         self.report = CheckReport(rows)
         if not self.report.ok:
             bad = sum(not r.ok for r in rows)
             raise CheckFailed(f"{self!r} is refused: {bad} of {len(rows)} tensors are worse than twice PyTorch's own error\n{self.report}", rows)
+        self.followed = True
         return self.report
+
+    def _watched(self, run):
+        def watched(*tensors):
+            before = [t.detach().clone() for t in tensors]
+            out = run(*tensors)
+            for name, t, was in zip(reference.NAMES[self.kind], tensors, before):
+                if not torch.equal(t.detach(), was):
+                    raise _Wrote(name)
+            return out
+        return watched
+
+    def _compared(self, call, rows):
+        """Rows of one call. Whatever a stranger's kernel raises there names the kernel."""
+        where = f"{'x'.join(map(str, call.tensors[0].shape))}, {call.site}"
+        try:
+            return compare(call)
+        except _Wrote as e:
+            raise CheckFailed(f"{self!r} is refused: it changes {e}, which is its input and the model's ({where}); write into a tensor of its own",
+                              rows) from None
+        except StepscopeError:
+            raise
+        except Exception as e:
+            raise CheckFailed(f"{self!r} is refused: it raised {type(e).__name__} ({where}): {e}", rows) from e
 
     def bench(self, shape=None, dtype=torch.bfloat16, device=None, **settings):
         """Against PyTorch's own, alternating (bench.py)."""

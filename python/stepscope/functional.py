@@ -69,6 +69,18 @@ def _autocast_type(device_type, op):
     return wanted
 
 
+def _refused(op, why):
+    """What only the arguments of a call say. replace() listed the call as replaced, so the way out of it is named."""
+    return Refused(f"{op}: {why}. If replace() brought this call here, {op}=False leaves it to PyTorch")
+
+
+def refuse_transforms(op):
+    """torch.func and torch.vmap want rules that the ops do not have, and PyTorch would ask the reader to write them."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise Refused(f"{op}: it was called inside torch.func or torch.vmap, which have no rules for the kernels. Compute that inside "
+                      "`with report.off():`")
+
+
 class _NoSecondDerivative(torch.autograd.Function):
     """The same gradients, whose own gradient nobody may ask for. The first `count` tensors are what they were
     computed from, so that autograd comes here on its way to those."""
@@ -123,18 +135,19 @@ class _LayerNorm(torch.autograd.Function):
 
 def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5, *, layernorm_forward="warp_per_row", layernorm_backward="fused_rows"):
     """F.layer_norm over the last dimension with weight and bias; bias may be None."""
+    refuse_transforms("layernorm")
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if len(shape) != 1 or x.shape[-1:] != shape:
-        raise Refused(f"layernorm: normalized_shape {shape} of an input {tuple(x.shape)}; the kernels normalize the last dimension only")
+        raise _refused("layernorm", f"normalized_shape {shape} of an input {tuple(x.shape)}; the kernels normalize the last dimension only")
     if weight is None:
-        raise Refused("layernorm: it has no weight (elementwise_affine=False); the kernels need one")
+        raise _refused("layernorm", "it has no weight (elementwise_affine=False); the kernels need one")
     if eps != 1e-5:
-        raise Refused(f"layernorm: eps is {eps}, the kernels have 1e-5")
+        raise _refused("layernorm", f"eps is {eps}, the kernels have 1e-5")
     storage = _autocast_type(x.device.type, "layernorm") or weight.dtype
     if not (x.dtype == storage or (x.dtype == _F32 and storage == _BF16)):
         # Of a bfloat16 stream in front of float32 weights there is no kernel; other types are no storage at all.
         _ops.storage_of(x, "layernorm", "x"), _ops.storage_of(weight, "layernorm", "weight")
-        raise Refused("layernorm: x is bfloat16 with float32 weights, which no kernel takes; cast x, or run it under torch.autocast")
+        raise _refused("layernorm", "x is bfloat16 with float32 weights, which no kernel takes; cast x, or run it under torch.autocast")
     if bias is None:
         bias = torch.zeros_like(weight)
 
@@ -164,6 +177,7 @@ class _Gelu(torch.autograd.Function):
 
 def gelu(x, approximate="tanh", *, gelu_forward="kernel", gelu_backward="kernel"):
     """F.gelu(x, approximate='tanh')."""
+    refuse_transforms("gelu")
     if approximate != "tanh":
         raise Refused(f"gelu: approximate={approximate!r} is another function; the kernel computes the tanh form")
     _ops.storage_of(x, "gelu", "x")
@@ -238,6 +252,7 @@ def _attention_variants(storage, forward, backward):
 def attention(qkv, heads, *, attention_forward=None, attention_backward=None):
     """Causal attention of packed projections: qkv (batch, tokens, 3 * channels) -> (batch, tokens, channels). Without a variant: cudnn
     in bfloat16 where the library has it, else flash."""
+    refuse_transforms("attention")
     storage = _autocast_type(qkv.device.type, "attention") or qkv.dtype
     _ops.storage_of(qkv, "attention", "qkv")
     _ops.attention_shape(qkv, heads, "attention")
@@ -270,18 +285,19 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                  attention_forward=None, attention_backward=None):
     """F.scaled_dot_product_attention of (batch, heads, tokens, head size) tensors, causal only. Views of one packed projection are read
     where they are; other tensors are packed first. Variants as for attention()."""
+    refuse_transforms("attention")
     B, heads, T, size = query.shape if query.dim() == 4 else (0, 0, 0, 0)
     if query.dim() != 4 or key.shape != query.shape or value.shape != query.shape:
-        raise Refused(f"attention: query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}; the kernels take three "
-                      "tensors of one shape (batch, heads, tokens, head size)")
+        raise _refused("attention", f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}; the kernels take three "
+                       "tensors of one shape (batch, heads, tokens, head size)")
     if attn_mask is not None:
-        raise Refused("attention: a mask was given; the kernels are causal and take none")
+        raise _refused("attention", "a mask was given; the kernels are causal and take none")
     if not is_causal:
-        raise Refused("attention: is_causal is False; the kernels are causal")
+        raise _refused("attention", "is_causal is False; the kernels are causal")
     if dropout_p:
-        raise Refused(f"attention: dropout of {dropout_p}; the kernels have none")
+        raise _refused("attention", f"dropout of {dropout_p}; the kernels have none")
     if scale is not None and not math.isclose(scale, size**-0.5, rel_tol=1e-6):
-        raise Refused(f"attention: scale is {scale}, the kernels have 1/sqrt(head size) = {size**-0.5}")
+        raise _refused("attention", f"scale is {scale}, the kernels have 1/sqrt(head size) = {size**-0.5}")
     for tensor, name in ((query, "query"), (key, "key"), (value, "value")):
         _ops.storage_of(tensor, "attention", name)
     storage = _autocast_type(query.device.type, "attention") or query.dtype
@@ -356,15 +372,16 @@ class _CrossEntropyKeptSum(torch.autograd.Function):
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0, *,
                   classifier="kept_sum"):
     """F.cross_entropy of (rows, classes) logits and class indices, as a mean. A target outside the classes makes the loss NaN."""
+    refuse_transforms("loss")
     for name, given in (("weight", weight), ("size_average", size_average), ("reduce", reduce)):
         if given is not None:
-            raise Refused(f"loss: {name} was given; the kernels compute the plain mean")
+            raise _refused("loss", f"{name} was given; the kernels compute the plain mean")
     if reduction != "mean" or label_smoothing:
-        raise Refused(f"loss: reduction={reduction!r}, label_smoothing={label_smoothing}; the kernels compute the plain mean")
+        raise _refused("loss", f"reduction={reduction!r}, label_smoothing={label_smoothing}; the kernels compute the plain mean")
     if input.dim() != 2 or target.dim() != 1 or target.shape[0] != input.shape[0]:
-        raise Refused(f"loss: input {tuple(input.shape)} with target {tuple(target.shape)}; expected (rows, classes) and (rows,)")
+        raise _refused("loss", f"input {tuple(input.shape)} with target {tuple(target.shape)}; expected (rows, classes) and (rows,)")
     if target.is_floating_point() or target.dtype == torch.bool:
-        raise Refused(f"loss: target is {str(target.dtype).removeprefix('torch.')}; the kernels take class indices")
+        raise _refused("loss", f"target is {str(target.dtype).removeprefix('torch.')}; the kernels take class indices")
     _ops.storage_of(input, "loss", "input")
     target = target.to(torch.int64).contiguous()
 

@@ -180,6 +180,25 @@ def test_bench_has_a_row_for_each_op_and_the_step(tiny, batch):
     assert "undecided" in str(bench) or "faster" in str(bench) or "slower" in str(bench)
 
 
+def test_bench_leaves_the_model_as_it_was(tiny, batch):
+    report = stepscope.replace(tiny)
+    tiny(*batch)[1].backward()
+    before = [(p.detach().clone(), p.grad.clone()) for p in tiny.parameters()]
+    slow = []
+    with wrong("gelu_forward", lambda x: (slow.append(1), KERNELS["gelu_forward"](x))[1]):
+        row, = stepscope.bench(tiny, batch, report=report, ops=False, blocks=1, step_block_ms=1, optimizer=lambda p: torch.optim.SGD(p, 0.1)).rows
+    assert slow and row.what == "step", "one arm has our ops"
+    for p, (value, gradient) in zip(tiny.parameters(), before):
+        assert torch.equal(p, value) and torch.equal(p.grad, gradient)
+
+
+def test_bench_takes_a_mapping_as_check_does(tiny, batch):
+    import collections
+    report = stepscope.replace(tiny)
+    row, = stepscope.bench(tiny, collections.UserDict(tokens=batch[0], targets=batch[1]), report=report, ops=False, blocks=1, step_block_ms=1).rows
+    assert row.shape == "2x16"
+
+
 def test_bench_sees_which_arm_is_slower(tiny, batch):
     import time
     report = stepscope.replace(tiny, gelu=True)
@@ -242,6 +261,62 @@ def test_a_wrong_backward_is_refused_though_the_forward_is_right():
     with pytest.raises(stepscope.CheckFailed) as failed:
         stepscope.op("gelu", device="cpu", backward=lambda d, x: d * torch.sigmoid(1.702 * x))(lambda x: KERNELS["gelu_forward"](x))
     assert {r.tensor for r in failed.value.rows if not r.ok} == {"dx"}
+
+
+def norm_without_gradient(x, weight, bias):
+    with torch.no_grad():
+        normal = torch.nn.functional.layer_norm(x, x.shape[-1:])
+    return normal * weight + bias
+
+
+def norm(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+
+@pytest.mark.parametrize("kernel, settings, missing", [
+    (norm_without_gradient, {}, {"dx"}), (norm, {"backward": lambda *a: (None, None, None)}, {"dx", "dweight", "dbias"}),
+    (lambda x, w, b: (norm(x, w, b) > 0).int(), {}, None), (lambda x, w, b: norm(x, w, b).detach().requires_grad_(), {}, {"dx", "dweight", "dbias"}),
+])
+def test_a_gradient_that_is_none_is_a_row_of_the_table(kernel, settings, missing):
+    with pytest.raises(stepscope.CheckFailed, match="no gradient: the kernel's backward gave none") as failed:
+        stepscope.op("layernorm", device="cpu", **settings)(kernel)
+    if missing is not None:
+        assert {r.tensor for r in failed.value.rows if not r.ok} == missing
+
+
+def writes_its_input(x):
+    y = torch.nn.functional.gelu(x, approximate="tanh")
+    with torch.no_grad():
+        x.zero_()
+    return y
+
+
+def fails(x):
+    raise KeyError("BLOCK")
+
+
+@pytest.mark.parametrize("kernel, sentence", [
+    (lambda x: x.mul_(0.5), "stepscope.op gelu .*refused: it raised RuntimeError .37x3072, float32.: a leaf Variable that requires grad"),
+    (writes_its_input, "stepscope.op gelu writes_its_input> is refused: it changes x, which is its input and the model's"),
+    (fails, "gelu fails> is refused: it raised KeyError .37x3072, float32.: 'BLOCK'"),
+])
+def test_a_kernel_that_raises_or_writes_its_input_is_named(kernel, sentence):
+    with pytest.raises(stepscope.CheckFailed, match=sentence):
+        stepscope.op("gelu", device="cpu")(kernel)
+
+
+def test_an_unchecked_kernel_that_autograd_follows_in_part_does_not_train():
+    unchecked = stepscope.op("layernorm", device="cpu", check=False)
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)), torch.randn(3, 8)
+    report = stepscope.replace(model, layernorm=unchecked(norm_without_gradient))
+    with pytest.raises(stepscope.Refused, match="norm_without_gradient>: autograd finds no way from the answer to x; compute all of it"):
+        model(x)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), report.model[1](model[0](x)))
+    report.undo()
+    stepscope.replace(model, layernorm=unchecked(norm))
+    model(x).square().sum().backward()
+    assert model[0].weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("kind, kernel", [

@@ -364,6 +364,17 @@ def test_without_lightning_thunder_its_executor_says_which_package_is_missing(mo
         stepscope.thunderx
 
 
+@pytest.mark.parametrize("transformed", [
+    lambda x: torch.func.grad(lambda x: S.gelu(x).sum())(x), lambda x: torch.func.jvp(S.gelu, (x,), (x,)), torch.vmap(S.gelu),
+    torch.vmap(lambda x: S.layer_norm(x, (8,), w, b)), torch.vmap(lambda x: S.attention(x.view(1, 1, 24), 2)), torch.vmap(lambda x: S.cross_entropy(x.view(3, 8), torch.arange(3))),
+    torch.vmap(lambda x: S.scaled_dot_product_attention(*x.view(3, 1, 2, 1, 4), is_causal=True)),
+    torch.vmap(stepscope.op("gelu", device="cpu", check=False)(lambda x: F.gelu(x, approximate="tanh"))),
+])
+def test_transforms_of_torch_func_are_refused_with_the_way_out(transformed):
+    with pytest.raises(stepscope.Refused, match="(gelu|layernorm|attention|loss): it was called inside torch.func or torch.vmap.*report.off"):
+        transformed(torch.randn(2, 3, 8))
+
+
 @pytest.mark.parametrize("op", ["gelu", "layernorm", "loss", "one_read", "attention", "packed attention"])
 def test_a_second_derivative_is_refused_and_a_first_with_create_graph_is_not(op):
     S = stepscope.functional

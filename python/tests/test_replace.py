@@ -266,6 +266,51 @@ def test_a_module_that_only_bears_the_name_of_gelu_is_asked_what_it_computes():
     assert "did not answer with the tanh form" in report.not_replaced[0].why
 
 
+def test_gelu_is_asked_behind_hooks_and_whatever_the_defaults_are():
+    x = torch.linspace(-2, 2, 5)
+    for defaults in (contextlib.nullcontext, lambda: torch.device("meta")):
+        model, seen = nn.Sequential(nn.GELU("tanh")), []
+        model[0].register_forward_hook(lambda module, inputs, out: (seen.append(out.shape), 2 * out)[1])
+        model[0].register_forward_pre_hook(lambda module, inputs: seen.append("before"))
+        with defaults():
+            assert [s.op for s in stepscope.replace(model, gelu=True).replaced] == ["gelu"] and seen == []
+        torch.testing.assert_close(model(x), 2 * F.gelu(x, approximate="tanh"))
+        assert len(seen) == 2
+    for dtype in (torch.bfloat16, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            assert [s.op for s in stepscope.replace(nn.Sequential(nn.GELU("tanh")), gelu=True).replaced] == ["gelu"]
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+class WithoutWeight(nn.Module):
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:])
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return F.cross_entropy(x, torch.arange(len(x)), reduction="none")
+
+
+class Masked(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(*x.view(3, 1, 1, -1, 4))
+
+
+@pytest.mark.parametrize("of, op", [(WithoutWeight, "layernorm"), (Summed, "loss"), (Masked, "attention")])
+def test_a_followed_call_that_no_kernel_takes_names_the_op_to_leave_out(of, op):
+    model, x = of(), torch.randn(3, 8)
+    report = stepscope.replace(model)
+    assert [s.op for s in report.replaced] == [op]
+    with pytest.raises(stepscope.Refused, match=f"^{op}: .*; .* If replace.. brought this call here, {op}=False leaves it to PyTorch$"):
+        model(x)
+    report.undo()
+    stepscope.replace(model, **{op: False})
+    assert torch.equal(model(x), of()(x))
+
+
 class ExactInForward(nn.Module):
     def forward(self, x):
         return F.gelu(x) + F.gelu(x, approximate="tanh")
