@@ -2,6 +2,7 @@
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -94,12 +95,81 @@ def test_an_answer_that_no_rounding_explains_is_outside():
     assert evaluate.row_of("mixed", [[float("nan"), 2.0], [1.0, 1.0001]], arms, [0, 0])["ok"] is False
 
 
-def test_other_files_are_refused(made, tmp_path):
-    checkpoint, asked = made
-    for arguments in ((asked, asked), (checkpoint, checkpoint)):
-        with pytest.raises(SystemExit, match="expected"):
-            evaluate.main(["compare", *map(str, arguments), "--program", "none", "--device", "cpu"])
-    short = tmp_path / "short.bin"
-    short.write_bytes(checkpoint.read_bytes()[:-4])
-    with pytest.raises(SystemExit, match="parameters, expected"):
-        evaluate.read_checkpoint(short)
+def of_set(*examples):
+    """The bytes of an evaluation set of (label, context, completions)."""
+    words, longest = [], 0
+    for i, (label, context, endings) in enumerate(examples):
+        body = [i, label, len(endings), len(context), *context, *(word for e in endings for word in (len(e), *e))]
+        words += [65535, 2 * (len(body) + 2), *body]
+        longest = max(longest, 2 * (len(body) + 2))
+    return struct.pack("<256i", evaluate.SET, 1, longest, len(examples), *[0] * 252) + struct.pack(f"<{len(words)}H", *words)
+
+
+ENDINGS = [[5, 6], [7, 8, 9], [1], [2, 3]]
+
+
+@pytest.mark.parametrize("checkpoint, asked, sentence", [
+    ("none.bin", "set.bin", "none.bin: No such file or directory"),
+    ("first.bin", "none.bin", "none.bin: No such file or directory"),
+    (".", "set.bin", "Is a directory"),
+    ("set.bin", "set.bin", "set.bin: begins with .20240522, 1., expected an fp32 checkpoint of llm.c"),
+    ("first.bin", "first.bin", "expected an evaluation set"),
+    ("short.bin", "set.bin", "short.bin: [0-9]+ parameters, expected [0-9]+ of its shape"),
+    ("cut.bin", "set.bin", "cut.bin: [0-9]+ bytes behind the header, which are no whole number of its elements"),
+    ("header.bin", "set.bin", "header.bin: 100 bytes, expected an fp32 checkpoint of llm.c, whose header has 1024"),
+    ("shape.bin", "set.bin", "shape.bin: its header has the shape .* 0 heads, .* which no GPT-2 has"),
+    ("first.bin", of_set(), "given.bin: no example, expected one or more"),
+    ("first.bin", of_set((0, list(range(64)), ENDINGS)), "given.bin: example 0 needs 66 positions, the checkpoint has 64"),
+    ("first.bin", of_set((0, [1], ENDINGS), (1, [2], [[3], [V]])), f"given.bin: example 1 has token {V}, the checkpoint's vocabulary ends with {V - 1}"),
+    ("first.bin", of_set((0, [1], ENDINGS))[:-2], "given.bin: ends within example 0"),
+    ("first.bin", of_set((7, [1], ENDINGS)), "given.bin: example 0 is none"),
+    ("first.bin", of_set((0, [1], ENDINGS)), "--program none: no program there"),
+])
+def test_wrong_files_are_named_and_the_exit_is_2(tmp_path, monkeypatch, capsys, checkpoint, asked, sentence):
+    write_checkpoint(tmp_path / "first.bin")
+    whole = (tmp_path / "first.bin").read_bytes()
+    for name, written in (("set", of_set((0, [1], ENDINGS))), ("short", whole[:-4]), ("cut", whole[:-3]), ("header", whole[:100]),
+                          ("shape", whole[:20] + struct.pack("<i", 0) + whole[24:])):
+        (tmp_path / f"{name}.bin").write_bytes(written)
+    if isinstance(asked, bytes):
+        (tmp_path / "given.bin").write_bytes(asked)
+        asked = "given.bin"
+    monkeypatch.chdir(tmp_path)
+    assert evaluate.main(["compare", checkpoint, asked, "--program", "none", "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and re.fullmatch(f"evaluate.py: .*{sentence}.*\n", said.err), said.err
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["questions", "text", "--bytes", "5"], "--bytes: 5: expected FROM:TO"),
+    (["questions", "text", "--bytes", "a:b"], "--bytes: a:b: expected FROM:TO"),
+    (["questions", "text", "--count", "-3"], "--count: -3: expected a whole number of at least 1"),
+    (["questions", "none"], "none: No such file or directory"),
+    (["questions", "text"], "text: no question in this part of it"),
+    (["compare", "a", "b", "--program", "p", "--trainers", "fp32,fp8"], "--trainers fp8: expected reference, fp32, mixed"),
+    (["compare", "a", "b", "--program", "p", "--out", "none"], "--out none: no such folder"),
+    (["compare", "a", "b", "--program", "p", "--device", "tpu"], "invalid choice: 'tpu'"),
+])
+def test_wrong_arguments_are_named_and_the_exit_is_2(tmp_path, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("one line\nof few words\n")
+    try:
+        code = evaluate.main(arguments)
+    except SystemExit as e:  # argparse's
+        code = e.code
+    said = capsys.readouterr()
+    assert code == 2 and said.out == "" and sentence in said.err
+
+
+@pytest.mark.parametrize("exit_code", [1, 2])
+def test_a_program_that_fails_is_told_from_a_program_that_refuses(tmp_path, capsys, exit_code):
+    write_checkpoint(tmp_path / "first.bin")
+    (tmp_path / "set.bin").write_bytes(of_set((0, [1], ENDINGS)))
+    (tmp_path / "program").write_text(f"#!/bin/sh\nexit {exit_code}\n")
+    (tmp_path / "program").chmod(0o755)
+    arguments = ["compare", str(tmp_path / "first.bin"), str(tmp_path / "set.bin"), "--program", str(tmp_path / "program"), "--device", "cpu"]
+    if exit_code == 2:
+        assert evaluate.main(arguments) == 2 and "program eval --trainer reference: it takes these arguments" in capsys.readouterr().err
+    else:
+        with pytest.raises(SystemExit, match="program eval --trainer reference: exit 1"):
+            evaluate.main(arguments)

@@ -58,3 +58,25 @@ def test_hugging_faces_model_is_given_the_targets_already_shifted(shard, monkeyp
     for replaced in (False, True):
         found, ms = measure.curve_of(arguments(shard, model="hf"), 0, data, replaced)
         assert found[0] == pytest.approx(wanted, abs=1e-3) and len(found) == 11 and ms > 0
+
+
+@pytest.mark.parametrize("given, sentence", [
+    (["--variants", "layernorm"], "--variants layernorm: expected OP=VARIANT"),
+    (["--variants", "layernorm=nonsense"], "has no variant 'nonsense'"),
+    (["--variants", "softmax=off"], "'softmax' is no op"),
+    (["--data", "/none"], "--data /none: No such file or directory"),
+    (["--data", "."], "--data .: Is a directory"),
+    (["--data", "tokens.bin"], "--data tokens.bin: 100 tokens, expected more than the 1024 of a row"),
+    (["--data", "set.bin"], "--data set.bin: begins with [20240522, 1], expected a token shard"),
+    (["--data", "short.bin"], "--data short.bin: "),
+    (["--out", "none"], "--out none: no such folder"),
+])
+def test_wrong_arguments_are_named_before_anything_runs(shard, monkeypatch, capsys, given, sentence):
+    monkeypatch.chdir(shard.parent)
+    (shard.parent / "set.bin").write_bytes(struct.pack("<256i", 20240522, 1, *[0] * 254))
+    (shard.parent / "short.bin").write_bytes(b"abc")
+    monkeypatch.setattr(measure, "limited", lambda *a: pytest.fail("a part ran"))
+    with pytest.raises(SystemExit) as stopped:
+        measure.main(["losses", "--device", "cpu", *given])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and said.out == "" and sentence in said.err

@@ -1,4 +1,5 @@
 """The tables of docs/python.md are those of the records."""
+import json
 import pathlib
 import re
 import sys
@@ -7,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 page = pytest.importorskip("page")
+import profiles  # noqa: E402
 
 
 def test_every_table_is_what_its_records_say(capsys):
@@ -63,3 +65,39 @@ def test_the_record_of_an_evaluation_becomes_a_table():
     assert "GPU, PyTorch 2, today, 9 questions." in shown
     assert "| PyTorch fp64 | 7 | 0.0e+00 | 0.0e+00 |  | none |  |" in shown
     assert "| mixed | 7 | 1.0e-02 | 3.0e-02 | 2.0e-02 | 1, nearest by 4.0e-03 | **outside** |" in shown
+
+
+def exit_of(main, arguments):
+    try:
+        return main(arguments)
+    except SystemExit as e:  # argparse's
+        return e.code
+
+
+def test_wrong_arguments_and_files_are_named_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    shown, records = tmp_path / "page.md", tmp_path / "records"
+    text = "<!-- measured bench bench.json -->\nold\n<!-- end -->\n"
+    shown.write_text(text)
+    for name, value in (("PAGES", [shown]), ("RECORDS", records), ("ROOT", tmp_path)):
+        monkeypatch.setattr(page, name, value)
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("good.json", json.dumps({"part": "bench"})), ("cut.json", "{"), ("list.json", "[]"), ("other.json", '{"part": "check"}'), ("x.json.gz", "x")):
+        (tmp_path / name).write_text(content)
+    for arguments, sentence in ((["--foo"], "unrecognized arguments: --foo"), (["bench.json"], "unrecognized arguments: bench.json"), (["--take"], "expected at least one"),
+                                (["--take", "good.json", "/none/a.json"], "page.py: /none/a.json: No such file or directory"),
+                                (["--take", "good.json", "cut.json"], "page.py: cut.json: Expecting"), (["--take", "list.json"], "list.json: no JSON object"),
+                                (["--take", "good.json", "other.json"], "other.json: no record (KeyError: 'rows')"), (["--take", "x.json.gz"], "x.json.gz: Not a gzipped file")):
+        assert exit_of(page.main, arguments) == 2 and sentence in capsys.readouterr().err
+    assert shown.read_text() == text and not records.exists()
+    assert page.main(["--take", "good.json"]) == 0 and json.loads((records / "good.json").read_text()) == {"part": "bench"}
+    (records / "bench.json").write_text("{")
+    assert page.main(["--check"]) == 2 and "bench.json: Expecting" in capsys.readouterr().err
+
+
+def test_a_profile_that_cannot_be_read_is_named(tmp_path, capsys):
+    (tmp_path / "profile_a.json").write_text("{}")
+    for arguments, sentence in (([], "the following arguments are required: FILE"), (["--foo"], "--foo"), (["/none.json"], "profiles.py: /none.json: No such file")):
+        assert exit_of(profiles.main, [str(tmp_path / "profile_a.json"), *arguments] if arguments else []) == 2
+        said = capsys.readouterr()
+        assert sentence in said.err and said.out == ""
+    assert profiles.main([str(tmp_path / "profile_a.json")]) == 0 and capsys.readouterr().out.startswith("| ms per step | a |")

@@ -14,6 +14,8 @@ import json
 import math
 import pathlib
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,10 @@ from stepscope.models import GPT, GPTConfig  # noqa: E402
 CHECKPOINT, SET = 20240326, 20240522
 # Which of PyTorch's precisions is a trainer's, and how far a loss may be from fp64's by the rounding of that type alone, as a part of it.
 PRECISION = {"reference": ("fp32", 2.0**-20), "fp32": ("fp32", 2.0**-20), "mixed": ("autocast", 2.0**-8)}
+
+
+class Wrong(Exception):
+    """An argument or a file is; the sentence says which and what was expected."""
 
 
 # ---- questions --------------------------------------------------------------------------------------------------------
@@ -56,22 +62,30 @@ def questions(text, count, seed=1, context_lines=3):
 def begins_with(path, wanted, what):
     """The header's words, of which the first two must be these."""
     with open(path, "rb") as f:
-        header = array.array("i", f.read(1024))
+        begin = f.read(1024)
+    if len(begin) < 1024:
+        raise Wrong(f"{path}: {len(begin)} bytes, expected {what} of llm.c, whose header has 1024")
+    header = array.array("i", begin)
     if header[:2].tolist() != wanted:
-        raise SystemExit(f"{path}: begins with {header[:2].tolist()}, expected {what} of llm.c, {wanted}")
+        raise Wrong(f"{path}: begins with {header[:2].tolist()}, expected {what} of llm.c, {wanted}")
     return header
 
 
 def behind_the_header(path, kind):
     with open(path, "rb") as f:
         f.seek(1024)
-        return array.array(kind, f.read())
+        found = f.read()
+    if len(found) % array.array(kind).itemsize:
+        raise Wrong(f"{path}: {len(found)} bytes behind the header, which are no whole number of its elements; expected a whole file")
+    return array.array(kind, found)
 
 
 def read_checkpoint(path):
     """GPT in fp64 with the checkpoint's parameters; its vocabulary without the padding."""
     positions, V, L, NH, C, Vp = begins_with(path, [CHECKPOINT, 3], "an fp32 checkpoint")[2:8]
-    values = torch.frombuffer(behind_the_header(path, "f"), dtype=torch.float32)
+    if min(positions, V, L, NH, C) < 1 or Vp < V or C % NH:
+        raise Wrong(f"{path}: its header has the shape {positions} positions, {V} of {Vp} tokens, {L} layers, {NH} heads, {C} channels, which no GPT-2 has")
+    values = behind_the_header(path, "f")
     of_block = {"ln_1.weight": (C,), "ln_1.bias": (C,), "attn.c_attn.weight": (3 * C, C), "attn.c_attn.bias": (3 * C,),
                 "attn.c_proj.weight": (C, C), "attn.c_proj.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,), "mlp.c_fc.weight": (4 * C, C),
                 "mlp.c_fc.bias": (4 * C,), "mlp.c_proj.weight": (C, 4 * C), "mlp.c_proj.bias": (C,)}
@@ -79,7 +93,8 @@ def read_checkpoint(path):
               "ln_f.weight": (C,), "ln_f.bias": (C,)}
     sizes = [math.prod(s) for s in shapes.values()]
     if sum(sizes) != len(values):
-        raise SystemExit(f"{path}: {len(values)} parameters, expected {sum(sizes)} of its shape")
+        raise Wrong(f"{path}: {len(values)} parameters, expected {sum(sizes)} of its shape")
+    values = torch.frombuffer(values, dtype=torch.float32)
     state = {"transformer." + name: part.view(shape) for (name, shape), part in zip(shapes.items(), values.split(sizes))}
     state["transformer.wte.weight"] = state["transformer.wte.weight"][:V]
     state["lm_head.weight"] = state["transformer.wte.weight"]
@@ -92,15 +107,36 @@ def read_set(path):
     """[(label, context, [completion, ...])]"""
     begins_with(path, [SET, 1], "an evaluation set")
     words, at, found = behind_the_header(path, "H"), 0, []
+
+    def take(n):
+        nonlocal at
+        if at + n > len(words):
+            raise Wrong(f"{path}: ends within example {len(found)}")
+        at += n
+        return words[at - n:at].tolist()
+
     while at < len(words):
-        label, completions, n = words[at + 3:at + 6]
-        at += 6
-        context, at, endings = words[at:at + n].tolist(), at + n, []
-        for _ in range(completions):
-            endings.append(words[at + 1:at + 1 + words[at]].tolist())
-            at += 1 + words[at]
+        start, _, _, label, completions, n = take(6)
+        context = take(n)
+        endings = [take(take(1)[0]) for _ in range(completions)]
+        if start != 65535 or label >= completions or not context or not all(endings):
+            raise Wrong(f"{path}: example {len(found)} is none: it starts with {start}, expected 65535, a label below its {completions} completions, "
+                        "and a context and completions of one token or more")
         found.append((label, context, endings))
+    if not found:
+        raise Wrong(f"{path}: no example, expected one or more")
     return found
+
+
+def check_fit(model, examples, questions_file):
+    """What an embedding would answer with an IndexError."""
+    positions, tokens = model.config.block_size, model.config.vocab_size
+    for i, (_, context, endings) in enumerate(examples):
+        longest, largest = len(context) + max(map(len, endings)) - 1, max(max(context), *map(max, endings))
+        if longest > positions:
+            raise Wrong(f"{questions_file}: example {i} needs {longest} positions, the checkpoint has {positions}")
+        if largest >= tokens:
+            raise Wrong(f"{questions_file}: example {i} has token {largest}, the checkpoint's vocabulary ends with {tokens - 1}")
 
 
 # ---- PyTorch's answers ------------------------------------------------------------------------------------------------
@@ -124,9 +160,9 @@ def losses(model, examples, *, autocast=False, batch=16):
     return found
 
 
-def torch_arms(checkpoint, examples, device):
-    """{precision: losses}; "replaced": autocast with every op replaced, where a device and the library are there."""
-    model = read_checkpoint(checkpoint).to(device).eval()
+def torch_arms(model, examples, device):
+    """{precision: losses} of a model in fp64; "replaced": autocast with every op replaced, where a device and the library are there."""
+    model = model.to(device).eval()
     tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     arms = {"fp64": losses(model, examples), "fp32": losses(model.float(), examples)}
@@ -143,8 +179,10 @@ def eval_by(program, trainer, checkpoint, questions_file, folder):
     items = pathlib.Path(folder) / f"{trainer}.jsonl"
     done = subprocess.run([program, "eval", checkpoint, questions_file, "--trainer", trainer, "--json", "--items", items, "--batch-size", "16"],
                           stdout=subprocess.PIPE, check=False)
+    if done.returncode not in (0, 2):  # the trainer's: logits that are no numbers, say
+        raise SystemExit(f"{program} eval --trainer {trainer}: exit {done.returncode}")
     if done.returncode:
-        raise SystemExit(f"stepscope eval --trainer {trainer}: exit {done.returncode}")
+        raise Wrong(f"{program} eval --trainer {trainer}: it takes these arguments or files for wrong ones, and says above why")
     return [json.loads(line)["loss"] for line in items.read_text(encoding="utf-8").splitlines()], json.loads(done.stdout)
 
 
@@ -177,8 +215,11 @@ def row_of(name, found, arms, labels):
 
 
 def compare(program, checkpoint, questions_file, trainers, device):
-    examples = read_set(questions_file)
-    labels, arms = [e[0] for e in examples], torch_arms(checkpoint, examples, device)
+    examples, model = read_set(questions_file), read_checkpoint(checkpoint)
+    check_fit(model, examples, questions_file)
+    if not shutil.which(program):
+        raise Wrong(f"--program {program}: no program there, expected stepscope (build/release/bin/stepscope)")
+    labels, arms = [e[0] for e in examples], torch_arms(model, examples, device)
     named = {"fp64": "PyTorch fp64", "fp32": "PyTorch fp32", "autocast": "PyTorch bf16 autocast", "replaced": "replaced by stepscope"}
     rows = [row_of(named[k], found, arms, labels) for k, found in arms.items()]
     with tempfile.TemporaryDirectory() as folder:
@@ -201,29 +242,61 @@ def text_of(record):
     return "\n".join(lines)
 
 
+def part_of(text):
+    """FROM:TO as a slice."""
+    found = re.fullmatch(r"(\d*):(\d*)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: expected FROM:TO, two numbers of bytes of which either may be left out")
+    return slice(*(int(n) if n else None for n in found.groups()))
+
+
+def positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return int(text)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     ask = commands.add_parser("questions")
     ask.add_argument("text", type=pathlib.Path)
-    ask.add_argument("--count", type=int, default=200)
-    ask.add_argument("--bytes", default="0:", help="FROM:TO, the part of the text")
+    ask.add_argument("--count", type=positive, default=200)
+    ask.add_argument("--bytes", type=part_of, default="0:", help="FROM:TO, the part of the text")
     beside = commands.add_parser("compare")
     beside.add_argument("checkpoint", type=pathlib.Path)
     beside.add_argument("set", type=pathlib.Path)
     beside.add_argument("--program", required=True, help="the program stepscope")
     beside.add_argument("--trainers", default="reference,fp32,mixed")
-    beside.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    beside.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     beside.add_argument("--out", type=pathlib.Path, help="evaluation.json is written into this folder")
     flags = parser.parse_args(arguments)
-    if flags.command == "questions":
-        begin, end = (int(n) if n else None for n in flags.bytes.split(":"))
-        for question in questions(flags.text.read_bytes()[begin:end].decode("utf-8", "ignore"), flags.count):
-            print(json.dumps(question))
-        return 0
+    try:
+        return asked_questions(flags) if flags.command == "questions" else compared(flags)
+    except Wrong as e:
+        print(f"evaluate.py: {e}", file=sys.stderr)
+    except OSError as e:
+        print(f"evaluate.py: {e.filename}: {e.strerror}" if e.filename else f"evaluate.py: {e}", file=sys.stderr)
+    return 2
+
+
+def asked_questions(flags):
+    made = questions(flags.text.read_bytes()[flags.bytes].decode("utf-8", "ignore"), flags.count)
+    if not made:
+        raise Wrong(f"{flags.text}: no question in this part of it, expected lines of five to fourteen words behind three others")
+    for question in made:
+        print(json.dumps(question))
+    return 0
+
+
+def compared(flags):
     trainers = flags.trainers.split(",")
     if unknown := [t for t in trainers if t not in PRECISION]:
-        parser.error(f"--trainers {unknown[0]}: expected {', '.join(PRECISION)}")
+        raise Wrong(f"--trainers {unknown[0]}: expected {', '.join(PRECISION)}")
+    if flags.out and not flags.out.is_dir():
+        raise Wrong(f"--out {flags.out}: no such folder; make it before")
+    if flags.device == "cuda" and not torch.cuda.is_available():
+        raise Wrong("--device cuda: PyTorch sees no CUDA device")
     record = compare(flags.program, flags.checkpoint, flags.set, trainers, flags.device)
     print(text_of(record))
     if flags.out:

@@ -17,6 +17,7 @@ import torch  # noqa: E402
 
 import curves as training_curves  # noqa: E402
 import stepscope  # noqa: E402
+from stepscope._variants import choose, refuse_unknown  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -268,7 +269,34 @@ def limited(part, arguments):
     return answer
 
 
-def main():
+def why_wrong(arguments):
+    """A sentence for arguments with which no part can run, before any of them has begun; "" for others."""
+    if arguments.variants is not None and not all("=" in v for v in arguments.variants.split(",")):
+        return f"--variants {arguments.variants}: expected OP=VARIANT, several of them with commas between"
+    try:
+        variants = {op: v for op, v in variants_of(arguments).items() if v != "off"}
+        refuse_unknown(variants_of(arguments))
+        choose(variants)
+    except stepscope.Refused as e:
+        return f"--variants {arguments.variants}: {e}"
+    if arguments.data:
+        try:
+            with arguments.data.open("rb") as f:
+                header, size = array.array("i", f.read(8)).tolist(), arguments.data.stat().st_size - 1024
+        except (OSError, ValueError) as e:
+            return f"--data {arguments.data}: {getattr(e, 'strerror', None) or e}"
+        if header != [20240520, 1]:
+            return f"--data {arguments.data}: begins with {header}, expected a token shard of llm.c, [20240520, 1]"
+        if size % 2 or size // 2 <= arguments.tokens:
+            return f"--data {arguments.data}: {max(size, 0) / 2:g} tokens, expected more than the {arguments.tokens} of a row"
+    if arguments.out and not arguments.out.is_dir():
+        return f"--out {arguments.out}: no such folder; make it before"
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        return "--device cuda: PyTorch sees no CUDA device"
+    return ""
+
+
+def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="+", choices=["check", "bench", "compiled", "losses", "own", "thunder", "step"])
     parser.add_argument("--out", type=pathlib.Path)
@@ -286,7 +314,9 @@ def main():
     parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,...; ops that are not named stay PyTorch's but in bench")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--replaced", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
+    if why := why_wrong(arguments):
+        parser.error(why)
     for part in arguments.parts:
         answer = {"part": part, "batch": arguments.batch, "tokens": arguments.tokens, "model": arguments.model, "layers": arguments.layers,
                   "torch": torch.__version__, "date": time.strftime("%Y-%m-%d", time.gmtime()),

@@ -4,9 +4,10 @@
     python3 python/tools/page.py --check          exit 1 where a page and its records differ
     python3 python/tools/page.py --take FILE...   keeps files that measure.py or `stepscope profile` wrote as records, cut to what the pages show
 
+Exit 2: wrong arguments or files; nothing was written then.
 A mark is `<!-- measured KIND FILE... -->`; the table after it ends at `<!-- end -->`.
 """
-import gzip
+import argparse
 import json
 import math
 import pathlib
@@ -113,16 +114,17 @@ def reduced(record):
     return record
 
 
-def read(path):
-    return json.loads((gzip.open(path) if path.suffix == ".gz" else path.open("rb")).read())
-
-
 def take(paths):
+    taken = {}
+    for path in paths:
+        record = profiles.read(path)
+        try:
+            taken[path.name.removesuffix(".gz")] = json.dumps(reduced(record), indent=None if "schema" in record else 1) + "\n"
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as e:
+            raise profiles.Wrong(f"{path}: no record ({type(e).__name__}: {e}), expected what measure.py or `stepscope profile` writes") from None
     RECORDS.mkdir(exist_ok=True)
-    for path in map(pathlib.Path, paths):
-        name = path.name.removesuffix(".gz")
-        record = reduced(read(path))
-        (RECORDS / name).write_text(json.dumps(record, indent=None if "schema" in record else 1) + "\n")
+    for name, text in taken.items():
+        (RECORDS / name).write_text(text)
 
 
 def section(kind, names):
@@ -131,26 +133,35 @@ def section(kind, names):
         return f"Not measured yet: {', '.join(missing)}, which `tests/device/pytorch.sh` makes."
     if kind in ("profiles", "sums"):
         return {"profiles": profiles.markdown, "sums": profiles.sums}[kind](paths)
-    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own, "evaluation": evaluation}[kind](read(paths[0]))
+    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own, "evaluation": evaluation}[kind](profiles.read(paths[0]))
 
 
 def filled(text):
     return MARK.sub(lambda m: m[1] + "\n" + section(m[2], m[3]) + "\n\n" + m[5], text)
 
 
-def main(arguments):
-    if arguments[:1] == ["--take"]:
-        return take(arguments[1:])
-    bad = 0
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        if filled(text) != text:
-            bad += 1
-            print(f"{page.relative_to(ROOT)}: {'differs from its records' if '--check' in arguments else 'written'}")
-            if "--check" not in arguments:
-                page.write_text(filled(text), encoding="utf-8")
-    return 1 if bad and "--check" in arguments else 0
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    does = parser.add_mutually_exclusive_group()
+    does.add_argument("--check", action="store_true", help="exit 1 where a page and its records differ")
+    does.add_argument("--take", nargs="+", metavar="FILE", type=pathlib.Path, help="keeps these as records, cut to what the pages show")
+    flags = parser.parse_args(arguments)
+    try:
+        if flags.take:
+            take(flags.take)
+            return 0
+        texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+        made = {page: filled(text) for page, text in texts.items()}
+    except profiles.Wrong as e:
+        print(f"page.py: {e}", file=sys.stderr)
+        return 2
+    bad = [page for page in PAGES if made[page] != texts[page]]
+    for page in bad:
+        print(f"{page.relative_to(ROOT)}: {'differs from its records' if flags.check else 'written'}")
+        if not flags.check:
+            page.write_text(made[page], encoding="utf-8")
+    return 1 if bad and flags.check else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -2,17 +2,29 @@
 
     python3 python/tools/profiles.py profile_eager.json profile_ours.json ...
 """
+import argparse
 import gzip
 import json
 import pathlib
 import sys
+import zlib
 
 FIRST = ["encoder", "forward", "classifier", "backward", "optimizer", "communication", "other"]
 
 
+class Wrong(Exception):
+    """A file is; the sentence says which and what was expected."""
+
+
 def read(path):
     path = pathlib.Path(path)
-    return json.loads((gzip.open(path) if path.suffix == ".gz" else path.open("rb")).read())
+    try:
+        document = json.loads((gzip.open(path) if path.suffix == ".gz" else path.open("rb")).read())
+    except (OSError, EOFError, ValueError, zlib.error) as e:
+        raise Wrong(f"{path}: {getattr(e, 'strerror', None) or e}") from None
+    if not isinstance(document, dict):
+        raise Wrong(f"{path}: no JSON object, expected what measure.py or `stepscope profile` writes")
+    return document
 
 
 def name_of(path):
@@ -79,5 +91,16 @@ def markdown(paths):
     return "\n".join(lines)
 
 
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("profiles", nargs="+", metavar="FILE", type=pathlib.Path, help="a profile document, or one in .gz")
+    try:
+        print(markdown(parser.parse_args(arguments).profiles))
+    except Wrong as e:
+        print(f"profiles.py: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    print(markdown([p for p in sys.argv[1:] if pathlib.Path(p).is_file()]))
+    sys.exit(main())
