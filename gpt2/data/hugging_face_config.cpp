@@ -38,10 +38,10 @@ class ConfigReader {
     expect("tie_word_embeddings", {true, false});
     HuggingFaceConfig c;
     c.source = source_;
-    c.heads = number("n_head").value_or(kDefaultHeads);
-    c.layers = number("n_layer");
-    c.channels = number("n_embd");
-    c.positions = number("n_positions");
+    c.heads = number("n_head", "num_attention_heads", c).value_or(kDefaultHeads);
+    c.layers = number("n_layer", "num_hidden_layers", c);
+    c.channels = number("n_embd", "hidden_size", c);
+    c.positions = number("n_positions", "max_position_embeddings", c);
     c.vocabulary = number("vocab_size");
     c.tied_head = object_.value("tie_word_embeddings", true);
     return c;
@@ -63,6 +63,15 @@ class ConfigReader {
     throw stepscope::InputError(
         fmt::format("{}: \"{}\" is {}, expected a whole number of at least 1", source_, key, stepscope::shown_json(*at)));
   }
+  // transformers reads either name, and the alias where both are there (attribute_map of its GPT2Config).
+  std::optional<int64_t> number(const char* key, const char* alias, HuggingFaceConfig& c) const {
+    const std::optional<int64_t> own = number(key), other = number(alias);
+    if (own && other && *own != *other)
+      throw stepscope::InputError(
+          fmt::format("{}: \"{}\" is {} and \"{}\" is {}, expected one number: both are names of it", source_, key, *own, alias, *other));
+    if (!own && other) c.said_as.emplace(key, alias);
+    return own ? own : other;
+  }
 
   const std::string& source_;
   json object_;
@@ -74,8 +83,10 @@ HuggingFaceConfig read_hugging_face_config(std::string_view text, const std::str
 
 void check_same_model(const HuggingFaceConfig& config, const ModelConfig& model, std::string_view as_whom) {
   const auto check = [&](const char* key, const std::optional<int64_t>& said, int64_t found) {
-    if (said && *said != found)
-      throw stepscope::InputError(fmt::format("{}: \"{}\" is {}, expected {}, as {}", config.source, key, *said, found, as_whom));
+    if (!said || *said == found) return;
+    const auto as = config.said_as.find(key);
+    throw stepscope::InputError(fmt::format("{}: \"{}\" is {}, expected {}, as {}", config.source,
+                                            as == config.said_as.end() ? key : as->second, *said, found, as_whom));
   };
   check("n_layer", config.layers, model.layers);
   check("n_embd", config.channels, model.channels);

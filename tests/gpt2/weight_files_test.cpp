@@ -230,6 +230,37 @@ TEST(HuggingFaceConfig, heads_come_from_it_and_another_shape_is_refused) {
   }
 }
 
+TEST(HuggingFaceConfig, the_other_names_that_transformers_reads_say_the_same_and_nothing_else) {
+  const TemporaryFolder folder;
+  write(folder / "model.safetensors", file_of(named_tensors()));
+  const auto imported = [&](const json& config) {
+    write(folder / "config.json", config.dump());
+    return import_weights(open_weights(folder.path())).config;
+  };
+  const std::pair<const char*, const char*> names[] = {{"n_head", "num_attention_heads"},
+                                                       {"n_layer", "num_hidden_layers"},
+                                                       {"n_embd", "hidden_size"},
+                                                       {"n_positions", "max_position_embeddings"}};
+  json other = gpt2_config();
+  for (const auto& [key, alias] : names) {
+    json both = gpt2_config();
+    both[alias] = both[key];
+    EXPECT_EQ(imported(both), named_config());
+    both[alias] = 77;
+    const std::string said = fmt::format("config.json: \"{}\" is {} and \"{}\" is 77, expected one number", key, both[key].dump(), alias);
+    EXPECT_INPUT_ERROR(imported(both), said.c_str());
+    other[alias] = other[key];
+    other.erase(key);
+  }
+  other["num_attention_heads"] = 4;  // neither the 2 of the model nor the 12 of a config that says nothing
+  EXPECT_EQ(imported(other).heads, 4);
+  other["num_attention_heads"] = nullptr;
+  EXPECT_INPUT_ERROR(imported(other), "\"num_attention_heads\" is null, expected a whole number");
+  other["num_attention_heads"] = 2;
+  other["hidden_size"] = 77;
+  EXPECT_INPUT_ERROR(imported(other), "config.json: \"hidden_size\" is 77, expected 4, as the weights say");
+}
+
 TEST(HuggingFaceConfig, what_our_trainers_compute_otherwise_is_refused) {
   const auto refused = [](const json& changes, const std::string& first, const std::string& second = "") {
     json config = gpt2_config();
