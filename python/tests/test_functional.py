@@ -366,7 +366,8 @@ def test_without_lightning_thunder_its_executor_says_which_package_is_missing(mo
 
 @pytest.mark.parametrize("transformed", [
     lambda x: torch.func.grad(lambda x: S.gelu(x).sum())(x), lambda x: torch.func.jvp(S.gelu, (x,), (x,)), torch.vmap(S.gelu),
-    torch.vmap(lambda x: S.layer_norm(x, (8,), w, b)), torch.vmap(lambda x: S.attention(x.view(1, 1, 24), 2)), torch.vmap(lambda x: S.cross_entropy(x.view(3, 8), torch.arange(3))),
+    torch.vmap(lambda x: S.layer_norm(x, (8,), w, b)), torch.vmap(lambda x: S.attention(x.view(1, 1, 24), 2)),
+    torch.vmap(lambda x: S.cross_entropy(x.view(3, 8), torch.arange(3))),
     torch.vmap(lambda x: S.scaled_dot_product_attention(*x.view(3, 1, 2, 1, 4), is_causal=True)),
     torch.vmap(stepscope.op("gelu", device="cpu", check=False)(lambda x: F.gelu(x, approximate="tanh"))),
 ])

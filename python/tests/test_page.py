@@ -81,12 +81,16 @@ def test_wrong_arguments_and_files_are_named_and_nothing_is_written(tmp_path, mo
     for name, value in (("PAGES", [shown]), ("RECORDS", records), ("ROOT", tmp_path)):
         monkeypatch.setattr(page, name, value)
     monkeypatch.chdir(tmp_path)
-    for name, content in (("good.json", json.dumps({"part": "bench"})), ("cut.json", "{"), ("list.json", "[]"), ("other.json", '{"part": "check"}'), ("x.json.gz", "x")):
+    for name, content in (("good.json", '{"part": "bench"}'), ("cut.json", "{"), ("list.json", "[]"), ("other.json", '{"part": "check"}'),
+                          ("x.json.gz", "x")):
         (tmp_path / name).write_text(content)
-    for arguments, sentence in ((["--foo"], "unrecognized arguments: --foo"), (["bench.json"], "unrecognized arguments: bench.json"), (["--take"], "expected at least one"),
+    for arguments, sentence in ((["--foo"], "unrecognized arguments: --foo"), (["bench.json"], "unrecognized arguments: bench.json"),
+                                (["--take"], "expected at least one"),
                                 (["--take", "good.json", "/none/a.json"], "page.py: /none/a.json: No such file or directory"),
-                                (["--take", "good.json", "cut.json"], "page.py: cut.json: Expecting"), (["--take", "list.json"], "list.json: no JSON object"),
-                                (["--take", "good.json", "other.json"], "other.json: no record (KeyError: 'rows')"), (["--take", "x.json.gz"], "x.json.gz: Not a gzipped file")):
+                                (["--take", "good.json", "cut.json"], "page.py: cut.json: Expecting"),
+                                (["--take", "list.json"], "list.json: no JSON object"),
+                                (["--take", "good.json", "other.json"], "other.json: no record (KeyError: 'rows')"),
+                                (["--take", "x.json.gz"], "x.json.gz: Not a gzipped file")):
         assert exit_of(page.main, arguments) == 2 and sentence in capsys.readouterr().err
     assert shown.read_text() == text and not records.exists()
     assert page.main(["--take", "good.json"]) == 0 and json.loads((records / "good.json").read_text()) == {"part": "bench"}
@@ -96,7 +100,8 @@ def test_wrong_arguments_and_files_are_named_and_nothing_is_written(tmp_path, mo
 
 def test_a_profile_that_cannot_be_read_is_named(tmp_path, capsys):
     (tmp_path / "profile_a.json").write_text("{}")
-    for arguments, sentence in (([], "the following arguments are required: FILE"), (["--foo"], "--foo"), (["/none.json"], "profiles.py: /none.json: No such file")):
+    for arguments, sentence in (([], "the following arguments are required: FILE"), (["--foo"], "--foo"),
+                                (["/none.json"], "profiles.py: /none.json: No such file")):
         assert exit_of(profiles.main, [str(tmp_path / "profile_a.json"), *arguments] if arguments else []) == 2
         said = capsys.readouterr()
         assert sentence in said.err and said.out == ""

@@ -133,7 +133,8 @@ def section(kind, names):
         return f"Not measured yet: {', '.join(missing)}, which `tests/device/pytorch.sh` makes."
     if kind in ("profiles", "sums"):
         return {"profiles": profiles.markdown, "sums": profiles.sums}[kind](paths)
-    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own, "evaluation": evaluation}[kind](profiles.read(paths[0]))
+    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own,
+            "evaluation": evaluation}[kind](profiles.read(paths[0]))
 
 
 def filled(text):
