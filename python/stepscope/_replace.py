@@ -7,6 +7,8 @@ import contextlib
 import copy
 import dataclasses
 import dis
+import functools
+import inspect
 import itertools
 import math
 import sys
@@ -196,30 +198,84 @@ def _gelu(module, slots):
 
 # What transformers hands down to an attention that reads whole sequences from their beginning and needs none of it; the last line is what the
 # loss is given. Anything else might change the answer of theirs: lengths of packed sequences, or a cache by a name of tomorrow.
-_IGNORED_BY_ATTENTION = {"use_cache", "cache_position", "position_ids", "output_hidden_states", "return_dict",
+_IGNORED_BY_ATTENTION = {"cache_position", "position_ids", "output_hidden_states", "return_dict",
                          "labels", "shift_labels", "num_items_in_batch", "ignore_index"}
+_OURS = "stepscope"  # the attention implementation by name, in transformers' registers
+_OTHER_ATTENTION = "the replaced attention is causal self-attention over whole sequences. "
+_INSIDE_OFF = "run this inside `with report.off():`"
+
+
+def _is_gpt2_attention(module):
+    return any(c.__name__ == "GPT2Attention" and c.__module__.startswith("transformers.") for c in type(module).__mro__)
+
+
+def _is_of_transformers(function):
+    """Whether a function and all that it wraps were written there: functools.wraps gives a stranger's the names of what it wraps."""
+    while function is not None:
+        if not getattr(function, "__globals__", {}).get("__name__", "").startswith("transformers."):
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
+
+
+def _computes_other_attention(name):
+    """Why config._attn_implementation names something else than causal attention; "" where it does not."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    if name is not None and name not in ("eager", "sdpa", "flex_attention") and not name.startswith("flash_attention_"):
+        return f"its attention is {name!r}, which may compute something else; attn_implementation='sdpa' names PyTorch's"
+    registered = ALL_ATTENTION_FUNCTIONS.get(name)
+    if registered is not None and not _is_of_transformers(registered):
+        return f"{name!r} was registered anew as an attention, which may compute something else than transformers' own"
+    return ""
+
+
+def _scaling(module):
+    """Of the scores. Older versions of transformers compute it in every forward."""
+    scaling = getattr(module, "scaling", None)
+    if scaling is not None:
+        return scaling
+    scaling = module.head_dim**-0.5 if module.scale_attn_weights else 1.0
+    return scaling / (module.layer_idx + 1) if module.scale_attn_by_inverse_layer_idx else scaling
+
+
+def _differs(module, dropping):
+    """Why the settings of a Hugging Face attention are none of the kernels'; "" where they are. They may change at any time."""
+    scaling = _scaling(module)
+    if not math.isclose(scaling, module.head_dim**-0.5):
+        return f"its scores are scaled by {scaling}, the kernels scale by 1/sqrt(head size)"
+    if dropping and module.attn_dropout.p:
+        return f"it has dropout of {module.attn_dropout.p} on the scores; make the model with attn_pdrop=0"
+    return "" if getattr(module, "is_causal", True) else "it is not causal"
+
+
+def _why_not_attention(module):
+    """Why a Hugging Face attention cannot be replaced; "" where it can."""
+    if "forward" in vars(module):
+        return _OWN_FORWARD
+    if not _is_of_transformers(type(module).forward):
+        return f"the forward of {type(module).__name__} is not transformers' own, so it may compute something else"
+    if module.is_cross_attention:
+        return "it attends to another sequence"
+    if getattr(module, "pruned_heads", None):
+        return "heads were pruned"
+    return (_differs(module, dropping=True) or _computes_other_attention(module.config._attn_implementation)
+            or _has_no_kernel_for(module))
 
 
 def _hugging_face_attention(module, slots):
-    if module.is_cross_attention:
-        return "it attends to another sequence"
-    if not math.isclose(module.scaling, module.head_dim**-0.5):
-        return f"its scores are scaled by {module.scaling}, the kernels scale by 1/sqrt(head size)"
-    if module.attn_dropout.p:
-        return f"it has dropout of {module.attn_dropout.p} on the scores; make the model with attn_pdrop=0"
-    if getattr(module, "pruned_heads", None):
-        return "heads were pruned"
-
     # transformers 5.24 calls the second one `cache`; a third name would be among `others`.
     def forward(self, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
-                output_attentions=False, *, cache=None, **others):
+                output_attentions=False, *, cache=None, use_cache=False, **others):
         unknown = [name for name, value in others.items() if value is not None and name not in _IGNORED_BY_ATTENTION]
-        for what, given in (("a key-value cache", past_key_values is not None or cache is not None), ("a mask", attention_mask is not None),
-                            ("another sequence", encoder_hidden_states is not None), ("the weights as output", bool(output_attentions)),
-                            (", ".join(unknown), unknown)):
+        for what, given in (("a mask", attention_mask is not None), ("another sequence", encoder_hidden_states is not None),
+                            ("the weights as output", bool(output_attentions)), (", ".join(unknown), unknown)):
             if given:
-                raise Refused(f"attention: {what} was asked for; the replaced attention is causal self-attention over whole sequences. "
-                              "Run this inside `with report.off():`")
+                raise Refused(f"attention: {what} was asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+        if past_key_values is not None or cache is not None or use_cache:
+            raise Refused(f"attention: a key-value cache was asked for; {_OTHER_ATTENTION}Call the model with use_cache=False, or {_INSIDE_OFF}")
+        differs = _differs(self, self.training)
+        if differs:
+            raise Refused(f"attention: {differs}. That was changed after it was replaced; change it back, or {_INSIDE_OFF}")
         qkv = self.c_attn(hidden_states)
         if callable(slots):
             B, T, _ = qkv.shape
@@ -233,7 +289,7 @@ def _hugging_face_attention(module, slots):
 
 
 class _OfThisProcess:
-    """What a replaced model of Hugging Face holds. Its config has settings of ours as well, which another process could not run."""
+    """What a replaced model of Hugging Face holds, and another process could not run."""
 
     def __deepcopy__(self, memo):
         return self
@@ -249,19 +305,44 @@ class _HuggingFaceLoss(_OfThisProcess):
         self.cross_entropy = cross_entropy
 
     def __call__(self, logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
-        if num_items_in_batch is not None:
-            raise Refused("loss: num_items_in_batch was given; the kernels divide by the counted rows of this batch")
         if shift_labels is None:
             shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-        return self.cross_entropy(logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index)
+        targets = shift_labels.reshape(-1).to(logits.device)
+        mean = self.cross_entropy(logits.reshape(-1, vocab_size), targets, ignore_index=ignore_index)
+        if num_items_in_batch is None:
+            return mean
+        # The kernels divide by the labels counted here. Where there is none, theirs is a sum of nothing, and ours 0/0.
+        counted = (targets != ignore_index).sum()
+        items = num_items_in_batch.to(mean.device) if isinstance(num_items_in_batch, torch.Tensor) else num_items_in_batch
+        return torch.where(counted > 0, mean * counted / items, 0.0)
+
+
+def _calls_loss_function(model):
+    """Whether a method of the model's classes mentions it; some compute a loss in another way."""
+    for kind in type(model).__mro__:
+        if "loss_function" in vars(kind):
+            return False
+        if any("loss_function" in _names_of(inspect.unwrap(f).__code__) for f in vars(kind).values() if isinstance(f, types.FunctionType)):
+            return True
+    return False
+
+
+def _losses(model):
+    """[(name, model)] of the models of Hugging Face in this one that compute a loss, the model itself among them."""
+    return [(f"{name}.loss_function".lstrip("."), m) for name, m in model.named_modules()
+            if _is_hugging_face(m) and ("labels" in inspect.signature(m.forward).parameters or _calls_loss_function(m))]
 
 
 def _hugging_face_loss(model, slots):
     """model.loss_function of Hugging Face's causal models: labels are shifted, ignored where there is none."""
     from transformers.loss.loss_utils import ForCausalLMLoss
-    before = model.loss_function
-    if before is not ForCausalLMLoss:
+    if model.loss_function is not ForCausalLMLoss:
         return "its loss_function is not the one of causal language models"
+    if not _calls_loss_function(model):
+        return "it computes its loss in another way than by its loss_function"
+    why = _has_no_kernel_for(model)
+    if why:
+        return why
     loss, had = _HuggingFaceLoss(_function("loss", slots)), getattr(model, "_loss_function", None)
 
     def swap(on):
@@ -277,51 +358,133 @@ def _hugging_face_loss(model, slots):
 
 
 def _no_mask(*arguments, attention_mask=None, **kwargs):
-    """The mask of the replaced attention: none, where a user gave none or one that hides nothing; else the user's, which it refuses."""
-    if attention_mask is None or (not torch.compiler.is_compiling() and bool(attention_mask.all())):
-        return None
-    return attention_mask
+    """The mask of the replaced attention: none. Returned, a user's would reach a part that was not replaced as it is, without causality."""
+    if attention_mask is not None:
+        if torch.compiler.is_compiling():
+            raise Refused("attention: a mask was asked for in a compiled program, which does not know whether it hides anything. Leave "
+                          f"attention_mask out if it does not; else {_INSIDE_OFF}")
+        if not bool(attention_mask.all()):
+            raise Refused(f"attention: a mask was asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+    return None
+
+
+def _not_replaced(*arguments, **settings):
+    raise Refused("attention: this module was not replaced, and has the config of a model that was, with settings that only the replaced "
+                  "attention knows. Make the model from copy.deepcopy(config), or give it to replace() as well")
 
 
 def _refuse_packed(position_ids):
     if bool((position_ids.diff(dim=-1) != 1).any()):
         raise Refused("attention: the given position_ids begin anew within a row, so that it holds several sequences and none may see another; "
-                      "the replaced attention is causal self-attention over whole rows. Run this inside `with report.off():`")
+                      f"the replaced attention is causal self-attention over whole rows. R{_INSIDE_OFF[1:]}")
 
 
 class _WholeRows(_OfThisProcess):
-    """A hook before the forward of Hugging Face's GPT-2. In training transformers takes positions that begin anew for packed sequences, and makes
-    a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a mask whatever the positions are."""
+    """A hook before the forward of Hugging Face's GPT-2. Where neither a mask nor a cache is given, transformers takes positions that begin anew
+    for packed sequences, and makes a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a
+    mask whatever the positions are. And transformers 5.24 keeps output_attentions from the attention."""
 
-    def __init__(self):
+    def __init__(self, forward):
         self.refuse_packed = torch.compiler.disable(_refuse_packed)  # here, not at the import: it imports Dynamo, which takes a second
+        self.names = list(inspect.signature(forward).parameters)
 
     def __call__(self, model, arguments, named):
-        position_ids = named.get("position_ids")
-        if position_ids is not None:
+        given = dict(zip(self.names, arguments))
+        given.update(named)
+        position_ids, weights = given.get("position_ids"), given.get("output_attentions")
+        if model.config.output_attentions if weights is None else weights:
+            raise Refused(f"attention: the weights as output (output_attentions) were asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+        if position_ids is not None and given.get("attention_mask") is None:
             self.refuse_packed(position_ids)
+
+
+def _setting(name, ours):
+    """A property that is `ours`, whatever the object holds; what a user sets is kept for the undo."""
+
+    def get(self):
+        return ours
+
+    def keep(self, given):
+        if given != _OURS:
+            vars(self)[name] = given
+
+    return property(get, keep)
+
+
+@functools.lru_cache(maxsize=None)
+def _config_class(kind):
+    def copied(self, memo):
+        twin = memo.get(id(self._holder()))
+        plain = copy.deepcopy(self._plain, memo)
+        return plain if twin is None else _our_config(plain, twin)
+
+    # The name is that of the class, by which transformers finds the model of a config.
+    return type(kind.__name__, (kind,), {
+        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ("_plain", "_holder"), "__deepcopy__": copied,
+        "__reduce_ex__": lambda self, protocol: (copy.copy, (self._plain,)),
+        "use_cache": _setting("use_cache", False), "_attn_implementation_internal": _setting("_attn_implementation_internal", _OURS)})
+
+
+def _our_config(config, holder):
+    """The config of a replaced model: no cache, no mask. Other models may share the one it had, so that stays as it is; what is set in either
+    is set in both, because both have one __dict__. Only deep copies of the whole model keep it."""
+    kind = _config_class(type(config))
+    ours = kind.__new__(kind)
+    object.__setattr__(ours, "__dict__", vars(config))
+    object.__setattr__(ours, "_plain", config)
+    object.__setattr__(ours, "_holder", weakref.ref(holder))
+    return ours
 
 
 def _without_cache_and_mask(model):
     """Hugging Face's GPT-2 keeps keys and values of every forward unless its config says no, and while it is compiled it makes a causal
-    mask for every attention that it does not know to be causal by itself."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    AttentionInterface.register("stepscope", sdpa_attention_forward)
-    AttentionMaskInterface.register("stepscope", _no_mask)
-    config, hooks = model.config, []
-    had = config.use_cache, config._attn_implementation
+    mask for every attention that it does not know to be causal by itself. Only the module that asks its config for both is given ours."""
+    import transformers
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    ALL_ATTENTION_FUNCTIONS[_OURS] = _not_replaced
+    masks = getattr(transformers, "AttentionMaskInterface", None)
+    if masks is not None:
+        masks.register(_OURS, _no_mask)
+    hooks, had = [], getattr(model, "_attn_implementation", None)
 
     def swap(on):
-        config.use_cache = False if on else had[0]
-        config._attn_implementation = "stepscope" if on else had[1]
         if on:
-            hooks.append(model.base_model.register_forward_pre_hook(_WholeRows(), with_kwargs=True))
+            model.config = _our_config(model.config, model)
+            if masks is None:  # transformers 4.50 asks this, and for flash attention it makes no mask where a user gave none
+                model._attn_implementation = "flash_attention_2"
+            hooks.append(model.register_forward_pre_hook(_WholeRows(model.forward), with_kwargs=True))
         else:
+            model.config = getattr(model.config, "_plain", model.config)  # a user may have given it another
+            if masks is None:
+                model._attn_implementation = had
             hooks.pop().remove()
 
     swap(True)
     return swap
+
+
+def _gpt2_models(model):
+    """{name: names of its attentions} of what is in the model and asks its config for a cache and a mask: the innermost model of Hugging
+    Face around an attention. Attentions outside of one are under None."""
+    modules, found = dict(model.named_modules()), {}
+    for name, module in modules.items():
+        if _kind_of(module)[1] is _hugging_face_attention:
+            parts = name.split(".") if name else []
+            around = (".".join(parts[:n]) for n in range(len(parts) - 1, -1, -1))
+            found.setdefault(next((a for a in around if _is_hugging_face(modules[a])), None), []).append(name)
+    return modules, found
+
+
+def _left_attentions(modules, models):
+    """{name: why} of Hugging Face's attentions that stay. A model without cache and mask has no use for one that stays, so all of them do."""
+    why = {}
+    for model, names in models.items():
+        own = {name: reason for name in names if (reason := _why_not_attention(modules[name]))}
+        why.update(own)
+        if own and model is not None:
+            first = next(iter(own))
+            why.update({name: f"{first} of the same model is not replaced" for name in names if name not in own})
+    return why
 
 
 # ---- forwards that call torch.nn.functional ---------------------------------------------------------------------------
@@ -483,13 +646,26 @@ def _kind_of(module):
     if isinstance(module, nn.GELU) or (name in ("NewGELU", "NewGELUActivation", "GELUTanh", "PytorchGELUTanh", "FastGELUActivation")
                                        and not list(module.parameters())):
         return "gelu", _gelu
-    if name == "GPT2Attention" and type(module).__module__.startswith("transformers."):
+    if _is_gpt2_attention(module) and "scaled_dot_product_attention" not in _functional_calls(module):
         return "attention", _hugging_face_attention
     return None, None
 
 
 def _is_hugging_face(model):
-    return hasattr(type(model), "loss_function") and hasattr(model, "config")
+    return hasattr(type(model), "loss_function") and "config" in vars(model)
+
+
+def _own_class(module):
+    """The user's, of a module that may be replaced already."""
+    return getattr(type(module), "_stepscope_was", type(module))
+
+
+def _has_no_kernel_for(module):
+    """Why, where none of its weights has a type of the kernels'; "" where there is a kernel."""
+    types = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    if not types or torch.float32 in types or torch.bfloat16 in types:
+        return ""
+    return f"its weights are {str(types[0]).removeprefix('torch.')}, the kernels have float32 and bfloat16"
 
 
 def _refuse_replaced(model):
@@ -500,7 +676,7 @@ def _refuse_replaced(model):
 
 
 def _add(report, name, module, op, slots, result):
-    site = Site(name, type(module).__name__ if not hasattr(type(module), "_stepscope_was") else type(module)._stepscope_was.__name__, op)
+    site = Site(name, _own_class(module).__name__, op)
     if isinstance(result, str):
         site.why = result
     else:
@@ -513,17 +689,25 @@ _OWN_FORWARD = "its forward was set on the instance (module.forward = …)"
 
 
 def _replace_modules(report, model, chosen):
+    modules, gpt2 = _gpt2_models(model) if "attention" in chosen else ({}, {})
+    left = _left_attentions(modules, gpt2)
+    no_gelu = _has_no_kernel_for(model).replace("its weights", "the model's weights")  # it has none of its own
     for name, module in model.named_modules():
         op, swap = _kind_of(module)
         if op in chosen:
-            result = _OWN_FORWARD if "forward" in vars(module) else swap(module, chosen[op])
-            _add(report, name, module, op, chosen[op], result)
+            result = _OWN_FORWARD if "forward" in vars(module) else ""
+            result = result or (left.get(name) if swap is _hugging_face_attention else no_gelu if op == "gelu" else "")
+            _add(report, name, module, op, chosen[op], result or swap(module, chosen[op]))
         elif op is None:
             calls = {f: o for f, o in _functional_calls(module).items() if o in chosen}
             if calls:
                 result = _OWN_FORWARD if "forward" in vars(module) else _calls(module, calls, chosen)
                 for i, o in enumerate(calls.values()):
                     _add(report, name, module, o, chosen[o], result if i == 0 or isinstance(result, str) else lambda on: None)
+    for name, attentions in gpt2.items():
+        if name is not None and not any(a in left for a in attentions):
+            report.sites.append(Site(f"{name}.config".lstrip("."), "with cache and mask", "attention", "without",
+                                     swap=_without_cache_and_mask(modules[name])))
 
 
 def _replace_optimizer(report, model, optimizer, slots):
@@ -543,8 +727,8 @@ def _leave(report, model, op, why):
     for name, module in model.named_modules():
         if _kind_of(module)[0] == op or op in _functional_calls(module).values():
             report.sites.append(Site(name, type(module).__name__, op, why=why))
-    if op == "loss" and _is_hugging_face(model):
-        report.sites.append(Site("loss_function", type(model).__name__, op, why=why))
+    if op == "loss":
+        report.sites += [Site(name, type(m).__name__, op, why=why) for name, m in _losses(model)]
 
 
 def _inside(model):
@@ -605,18 +789,15 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
     for op, why in left.items():
         _leave(report, model, op, why)
     _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
-    if _is_hugging_face(model):
-        if "loss" in chosen:
-            _add(report, "loss_function", model, "loss", chosen["loss"], _hugging_face_loss(model, chosen["loss"]))
-        attentions = [s for s in report.sites if s.op == "attention" and s.what == "GPT2Attention"]
-        if attentions and not any(s.why for s in attentions):
-            report.sites.append(Site("config", "with cache and mask", "attention", "without", swap=_without_cache_and_mask(model)))
+    if "loss" in chosen:
+        for name, module in _losses(model):
+            _add(report, name, module, "loss", chosen["loss"], _hugging_face_loss(module, chosen["loss"]))
     if "adamw" in chosen:
         _replace_optimizer(report, model, optimizer, chosen["adamw"])
     elif optimizer is not None:
         report.sites.append(Site("optimizer", type(optimizer).__name__, "adamw", why="ops were named and adamw was not; adamw=True replaces it"))
     for op in chosen:
         if not any(s.op == op for s in report.sites):
-            report.sites.append(Site("", type(model).__name__, op, why="no such op was recognized in this model"))
+            report.sites.append(Site("", _own_class(model).__name__, op, why="no such op was recognized in this model"))
     report.notes += _what_runs_no_kernel(report)
     return report

@@ -73,7 +73,7 @@ def cross_entropy_backward(logits, targets, upstream, columns, ignored, variant)
     p[torch.arange(len(targets)), targets.clamp_min(0)] -= 1
     p[~counted] = 0
     logits.zero_()
-    logits[:, :columns] = (p * upstream.double() / counted.sum()).to(logits.dtype)
+    logits[:, :columns] = (p * upstream.double() / counted.sum().clamp_min(1)).to(logits.dtype)  # ignored rows are 0, also where all are
 
 
 def cross_entropy_kept_sum_forward(logits, targets, ignored):
