@@ -322,7 +322,8 @@ def _calls_loss_function(model):
     for kind in type(model).__mro__:
         if "loss_function" in vars(kind):
             return False
-        if any("loss_function" in _names_of(inspect.unwrap(f).__code__) for f in vars(kind).values() if isinstance(f, types.FunctionType)):
+        methods = [inspect.unwrap(f) for f in vars(kind).values() if isinstance(f, types.FunctionType)]
+        if any("loss_function" in _names_of(f.__code__) for f in methods if isinstance(f, types.FunctionType)):
             return True
     return False
 
@@ -382,11 +383,11 @@ def _refuse_packed(position_ids):
 class _WholeRows(_OfThisProcess):
     """A hook before the forward of Hugging Face's GPT-2. Where neither a mask nor a cache is given, transformers takes positions that begin anew
     for packed sequences, and makes a mask of them. The mask's function cannot tell (_no_mask): while it is compiled it is called for such a
-    mask whatever the positions are. And transformers 5.24 keeps output_attentions from the attention."""
+    mask whatever the positions are. And transformers 5.24 keeps output_attentions from the attention, whose implementation a user may change."""
 
-    def __init__(self, forward):
+    def __init__(self, model):
         self.refuse_packed = torch.compiler.disable(_refuse_packed)  # here, not at the import: it imports Dynamo, which takes a second
-        self.names = list(inspect.signature(forward).parameters)
+        self.names, self.attention = list(inspect.signature(model.forward).parameters), model.config._stepscope_asked
 
     def __call__(self, model, arguments, named):
         given = dict(zip(self.names, arguments))
@@ -394,6 +395,9 @@ class _WholeRows(_OfThisProcess):
         position_ids, weights = given.get("position_ids"), given.get("output_attentions")
         if model.config.output_attentions if weights is None else weights:
             raise Refused(f"attention: the weights as output (output_attentions) were asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+        asked = model.config._stepscope_asked
+        if asked != self.attention and _computes_other_attention(asked):
+            raise Refused(f"attention: it was changed to {asked!r} after it was replaced; change it back, or {_INSIDE_OFF}")
         if position_ids is not None and given.get("attention_mask") is None:
             self.refuse_packed(position_ids)
 
@@ -422,6 +426,7 @@ def _config_class(kind):
     return type(kind.__name__, (kind,), {
         "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ("_plain", "_holder"), "__deepcopy__": copied,
         "__reduce_ex__": lambda self, protocol: (copy.copy, (self._plain,)),
+        "_stepscope_asked": property(lambda self: self.__dict__.get("_attn_implementation_internal")),
         "use_cache": _setting("use_cache", False), "_attn_implementation_internal": _setting("_attn_implementation_internal", _OURS)})
 
 
@@ -452,7 +457,7 @@ def _without_cache_and_mask(model):
             model.config = _our_config(model.config, model)
             if masks is None:  # transformers 4.50 asks this, and for flash attention it makes no mask where a user gave none
                 model._attn_implementation = "flash_attention_2"
-            hooks.append(model.register_forward_pre_hook(_WholeRows(model.forward), with_kwargs=True))
+            hooks.append(model.register_forward_pre_hook(_WholeRows(model), with_kwargs=True))
         else:
             model.config = getattr(model.config, "_plain", model.config)  # a user may have given it another
             if masks is None:
@@ -652,7 +657,7 @@ def _kind_of(module):
 
 
 def _is_hugging_face(model):
-    return hasattr(type(model), "loss_function") and "config" in vars(model)
+    return any(c.__name__ == "PreTrainedModel" and c.__module__.startswith("transformers.") for c in type(model).__mro__)
 
 
 def _own_class(module):

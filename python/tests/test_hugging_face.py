@@ -245,6 +245,12 @@ def test_what_is_changed_after_the_replacement_is_refused_not_ignored(labelled):
     attention.scaling = 0.5
     with pytest.raises(stepscope.Refused, match="scaled by 0.5"):
         model(**labelled)
+    attention.scaling = attention.head_dim**-0.5
+    for name in ("eager", "window3"):
+        model(**labelled)
+        model.config._attn_implementation = name
+    with pytest.raises(stepscope.Refused, match="changed to 'window3'"):
+        model(**labelled)
 
 
 def test_the_weights_of_an_attention_are_refused(labelled):
@@ -316,6 +322,22 @@ def test_a_loss_of_its_own_and_types_without_kernels_are_listed(labelled):
         assert report.replaced == [] and all(f"weights are {name}" in s.why for s in report.not_replaced)
         assert {s.op for s in report.not_replaced} == {"attention", "gelu", "layernorm", "loss"}
         assert torch.equal(model(**labelled).loss, before)
+
+
+def test_a_loss_function_of_a_class_of_the_user_is_none_of_transformers():
+    class Mine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config, self.norm = config_of(), torch.nn.LayerNorm(4)
+
+        def loss_function(self, labels):
+            return labels.sum()
+
+        def forward(self, labels):
+            return self.loss_function(self.norm(labels))
+
+    assert {(s.op, s.what, s.why) for s in stepscope.replace(Mine(), gelu=True, loss=True).not_replaced} == {
+        (op, "Mine", "no such op was recognized in this model") for op in ("gelu", "loss")}
 
 
 def test_a_report_names_the_users_class():
