@@ -206,16 +206,9 @@ void fill_timing(ProfileDocument& d, const RunInfo& run, const Ceilings& ceiling
 }
 
 // Of a program that wrote no run.json: from step begin to step begin, which is a step's whole time as the host of the program knows it.
-// Only timed steps in a row count, as in the rows of ranks. Where one step alone is timed it ends where the step after it begins, whatever
-// is collected there.
 void fill_timing_from_steps(ProfileDocument& d, const Recording& r) {
   std::vector<double>& samples = d.timing.step_time_ns.samples;
   samples = step_pitches_ns(r, Phase::timed);
-  if (samples.empty())
-    for (const StepRecord& s : r.steps)
-      for (const StepRecord& next : r.steps)
-        if (s.phase == Phase::timed && next.step == s.step + 1)
-          samples.push_back(static_cast<double>(next.host_begin_ns - s.host_begin_ns));
   if (samples.empty()) return;
   d.run.steps = static_cast<int64_t>(r.steps.size());
   d.run.timed_steps = static_cast<int64_t>(samples.size());
@@ -455,12 +448,12 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
 }  // namespace
 
 std::vector<double> step_pitches_ns(const Recording& r, Phase phase) {
-  std::map<int64_t, int64_t> begins;
-  for (const StepRecord& s : r.steps)
-    if (s.phase == phase) begins[s.step] = s.host_begin_ns;
+  std::map<int64_t, const StepRecord*> steps;
+  for (const StepRecord& s : r.steps) steps[s.step] = &s;
   std::vector<double> pitches;
-  for (const auto& [step, begin] : begins)
-    if (const auto next = begins.find(step + 1); next != begins.end()) pitches.push_back(static_cast<double>(next->second - begin));
+  for (const auto& [number, step] : steps)
+    if (const auto next = steps.find(number + 1); step->phase == phase && next != steps.end())
+      pitches.push_back(static_cast<double>(next->second->host_begin_ns - step->host_begin_ns));
   return pitches;
 }
 

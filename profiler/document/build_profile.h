@@ -33,7 +33,8 @@ inline constexpr double kTracedOverhead_pct = 10.0;
 ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run, const Ceilings& ceilings,
                               const ProfileOptions& options);
 
-// From step begin to step begin by the host's clock, of neighbouring steps of that phase, in order.
+// From step begin to step begin by the host's clock, of the steps of that phase, in order. The last one ends where the step after it begins,
+// whatever is collected there; a step without a next one has no pitch.
 std::vector<double> step_pitches_ns(const Recording& recording, Phase phase);
 
 }  // namespace profiler
