@@ -58,31 +58,40 @@ ordered_json results_json(const std::vector<experiments::BaselineResult>& result
   return list;
 }
 
-void list(const BaselineFlags& flags) {
+void list_one(const BaselineFlags& flags, const fs::path& root, const std::string& name, ordered_json& all) {
+  const fs::path folder = experiments::baseline_folder(root, name);
+  const bool frozen = fs::exists(folder / experiments::kManifestFile);
+  const auto results = experiments::read_results(folder);
+  if (flags.json) {
+    ordered_json entry{{"name", name}, {"frozen", frozen}};
+    if (frozen) entry["manifest"] = experiments::to_json(experiments::read_manifest(folder));
+    if (results) entry["results"] = results_json(*results);
+    all.push_back(entry);
+    return;
+  }
+  if (!frozen) {
+    fmt::print("{}\n  not frozen; `stepscope baseline freeze {}` writes its manifest\n", name, name);
+  } else {
+    const experiments::Manifest m = experiments::read_manifest(folder);
+    fmt::print("{}\n  {}\n  frozen {}, {} files, revision {}, built with {}\n", name, m.description, m.created, m.files.size(),
+               m.source_revision, m.build_flags);
+  }
+  if (!results) fmt::print("  no recorded results\n");
+  for (const auto& r : results.value_or(std::vector<experiments::BaselineResult>{})) {
+    fmt::print("  {}  B={} T={} {}: {:.2f} ms/step, {:.0f} tokens/s on {}{}\n", r.date, r.batch_size, r.seq_len, r.matmul,
+               r.step_time_ns * 1e-6, r.tokens_per_s, r.device, r.note.empty() ? "" : " (" + r.note + ")");
+  }
+}
+
+void list(const BaselineFlags& flags, int& exit_code) {
   const fs::path root = source_root();
   ordered_json all = ordered_json::array();
   for (const std::string& name : chosen_names(root, "")) {
-    const fs::path folder = experiments::baseline_folder(root, name);
-    const bool frozen = fs::exists(folder / experiments::kManifestFile);
-    const auto results = experiments::read_results(folder);
-    if (flags.json) {
-      ordered_json entry{{"name", name}, {"frozen", frozen}};
-      if (frozen) entry["manifest"] = experiments::to_json(experiments::read_manifest(folder));
-      if (results) entry["results"] = results_json(*results);
-      all.push_back(entry);
-      continue;
-    }
-    if (!frozen) {
-      fmt::print("{}\n  not frozen; `stepscope baseline freeze {}` writes its manifest\n", name, name);
-    } else {
-      const experiments::Manifest m = experiments::read_manifest(folder);
-      fmt::print("{}\n  {}\n  frozen {}, {} files, revision {}, built with {}\n", name, m.description, m.created, m.files.size(),
-                 m.source_revision, m.build_flags);
-    }
-    if (!results) fmt::print("  no recorded results\n");
-    for (const auto& r : results.value_or(std::vector<experiments::BaselineResult>{})) {
-      fmt::print("  {}  B={} T={} {}: {:.2f} ms/step, {:.0f} tokens/s on {}{}\n", r.date, r.batch_size, r.seq_len, r.matmul,
-                 r.step_time_ns * 1e-6, r.tokens_per_s, r.device, r.note.empty() ? "" : " (" + r.note + ")");
+    try {
+      list_one(flags, root, name, all);
+    } catch (const stepscope::InputError& error) {  // the others are listed all the same
+      fmt::print(stderr, "stepscope: {}\n", error.what());
+      exit_code = 2;
     }
   }
   if (flags.json) fmt::print("{}\n", all.dump(2));
@@ -135,7 +144,7 @@ void add_baseline_command(Command& app, int& exit_code) {
     return sub;
   };
 
-  add("list", "List every baseline with its description and recorded results")->callback([flags] { list(*flags); });
+  add("list", "List every baseline with its description and recorded results")->callback([flags, &exit_code] { list(*flags, exit_code); });
 
   Command* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
   verify_command->add_option("NAME", flags->name, "baseline to check (default: all of them)");

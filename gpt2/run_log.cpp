@@ -107,6 +107,7 @@ void read_settings(const Line& line, RunLog& log) {
 
 void read_step(const Line& line, RunLog& log) {
   LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"), line.amount("time_ns")};
+  if (log.ended) line.fail(fmt::format("step {} stands behind the run's end", s.step), "a line of event \"run\" between the two");
   if (!log.steps.empty() && s.step <= log.steps.back().step)
     line.fail(fmt::format("step {} stands behind step {}", s.step, log.steps.back().step), "steps in order, none twice");
   log.steps.push_back(s);
