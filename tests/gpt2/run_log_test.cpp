@@ -77,7 +77,8 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
   refused("", "run.jsonl", "not one whole line");
   refused("{}\n", "run.jsonl:1", "\"event\"");
   refused(step(1) + "\n", "run.jsonl:1", "not the first line of a run's log");
-  refused(kRun + "\n" + step(1) + "\n" + R"({"event":"end","step":1})" + "\n" + step(2) + "\n", "run.jsonl:4", "step 2 stands behind the run's end");
+  refused(kRun + "\n" + step(1) + "\n" + R"({"event":"end","step":1})" + "\n" + step(2) + "\n", "run.jsonl:4",
+          "step 2 stands behind the run's end");
   refused(R"({"event":"run","schema":"stepscope.log/2"})"
           "\n",
           "run.jsonl:1", "stepscope.log/1");
