@@ -68,7 +68,7 @@ class Report:
                 for site in self.replaced:
                     site.swap(on)
                     done.append(site)
-            except Refused:
+            except BaseException:  # no memory, ctrl-C: half a model would be ours, and undo() would think that none is
                 for site in done:
                     site.swap(not on)
                 raise
@@ -114,7 +114,7 @@ def _swap_class(module, forward):
     own = {"forward": forward, "__module__": was.__module__, "_stepscope_was": was, "__reduce_ex__": reduced}
     if not hasattr(was, "__deepcopy__"):
         own["__deepcopy__"] = copied
-    ours = type("Stepscope" + was.__name__, (was,), own)
+    ours = type(was.__name__ if _is_hugging_face(module) else "Stepscope" + was.__name__, (was,), own)
 
     def swap(on):
         if type(module) is ours and not on:
@@ -390,6 +390,8 @@ class _WholeRows(_OfThisProcess):
         self.names, self.attention = list(inspect.signature(model.forward).parameters), model.config._stepscope_asked
 
     def __call__(self, model, arguments, named):
+        if not hasattr(model.config, "_stepscope_asked"):
+            raise Refused(f"attention: the model was given another config after it was replaced; undo() and replace() again, or {_INSIDE_OFF}")
         given = dict(zip(self.names, arguments))
         given.update(named)
         position_ids, weights = given.get("position_ids"), given.get("output_attentions")
@@ -398,6 +400,10 @@ class _WholeRows(_OfThisProcess):
         asked = model.config._stepscope_asked
         if asked != self.attention and _computes_other_attention(asked):
             raise Refused(f"attention: it was changed to {asked!r} after it was replaced; change it back, or {_INSIDE_OFF}")
+        for i, block in enumerate(model.h):  # one that came later, or of a kind that nobody here knows
+            if not hasattr(type(block.attn), "_stepscope_was"):
+                raise Refused(f"attention: h.{i}.attn is not replaced, and would run without the mask that the others do not need; "
+                              f"undo() and replace() again, attention=False leaves all to PyTorch, or {_INSIDE_OFF}")
         if position_ids is not None and given.get("attention_mask") is None:
             self.refuse_packed(position_ids)
 
@@ -424,6 +430,7 @@ def _config_class(kind):
 
     # The name is that of the class, by which transformers finds the model of a config.
     return type(kind.__name__, (kind,), {
+        "__new__": lambda cls, *arguments, **settings: kind(*arguments, **settings),  # from_dict and the like of this class make plain ones
         "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ("_plain", "_holder"), "__deepcopy__": copied,
         "__reduce_ex__": lambda self, protocol: (copy.copy, (self._plain,)),
         "_stepscope_asked": property(lambda self: self.__dict__.get("_attn_implementation_internal")),
@@ -434,7 +441,7 @@ def _our_config(config, holder):
     """The config of a replaced model: no cache, no mask. Other models may share the one it had, so that stays as it is; what is set in either
     is set in both, because both have one __dict__. Only deep copies of the whole model keep it."""
     kind = _config_class(type(config))
-    ours = kind.__new__(kind)
+    ours = object.__new__(kind)
     object.__setattr__(ours, "__dict__", vars(config))
     object.__setattr__(ours, "_plain", config)
     object.__setattr__(ours, "_holder", weakref.ref(holder))

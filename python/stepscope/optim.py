@@ -202,9 +202,10 @@ class _Taken(torch.optim.AdamW):
         return made, tuple(torch.optim.AdamW if a is _Taken else a for a in arguments), state
 
     def load_state_dict(self, state_dict):
+        before, flat = self.state_dict(), self._stepscope_flat
         super().load_state_dict(state_dict)
-        flat = self._stepscope_flat
         if len(_steps_taken(self, flat.parameters)) > 1:
+            super().load_state_dict(before)
             raise Refused("adamw: the loaded state is of parameters that took different numbers of steps, and the kernel has one number for "
                           "all; load it into PyTorch's: undo() of the report, and torch.optim.AdamW in place of stepscope.AdamW")
         flat.read(self)

@@ -380,3 +380,36 @@ def test_under_compile_layernorm_and_loss_stay_and_are_listed(labelled):
     assert len(left) == 6 and ("loss_function", "loss") in left
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(model, backend="aot_eager")(**labelled).loss, before, rtol=1e-5, atol=1e-6)
+
+
+def test_an_attention_that_is_not_replaced_is_refused_where_it_would_see_later_tokens(labelled):
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+    model = gpt2(attn_implementation="eager")
+    report = stepscope.replace(model)
+    model.transformer.h[1].attn = GPT2Attention(model.config, layer_idx=1)
+    with pytest.raises(stepscope.Refused, match="h.1.attn is not replaced"):
+        model(**labelled)
+    with report.off():
+        own = model(**labelled).logits
+    report.undo()
+    assert torch.equal(model(**labelled).logits, own)
+
+
+def test_a_config_made_by_the_class_of_a_replaced_models_is_plain():
+    model = gpt2().transformer
+    report = stepscope.replace(model, attention=True)
+    made = type(model.config).from_dict(model.config.to_dict())
+    assert type(made) is transformers.GPT2Config and copy.deepcopy(made).use_cache is made.use_cache
+    made.use_cache = True
+    assert made.use_cache is True
+    report.undo()
+
+
+def test_another_config_after_the_replacement_is_refused_by_name(labelled):
+    model = gpt2()
+    report = stepscope.replace(model)
+    model.transformer.config = copy.deepcopy(gpt2().config)
+    with pytest.raises(stepscope.Refused, match="was given another config"):
+        model(**labelled)
+    report.undo()
+    model(**labelled)

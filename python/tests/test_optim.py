@@ -330,8 +330,11 @@ def test_parameters_of_different_numbers_of_steps_are_refused():
     train(b, ours, 2)
     partly = copy.deepcopy(ours.state_dict())
     del partly["state"][3]
+    for group in partly["param_groups"]:
+        group["lr"] = 0.5
     with pytest.raises(stepscope.Refused, match=r"different numbers of steps.*undo\(\)"):
         ours.load_state_dict(partly)
+    assert ours.param_groups[0]["lr"] != 0.5 and ours.state_dict()["state"][3]["step"] == 2, "a refused state changes nothing"
     own.load_state_dict(partly)
     assert "different numbers of steps" in stepscope.replace(a, optimizer=own, adamw=True).not_replaced[0].why
 
