@@ -94,9 +94,8 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   if (profile) {
     stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
     fmt::print(stderr, "stepscope: the joules of its ops were written into {}\n", f.profile);
-    for (const std::string& said :
-         {energy::other_code(document.run, *profile), energy::other_gpu(document.run, *profile), energy::other_times(document, *profile)})
-      if (!said.empty()) fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, said);
+    for (const profiler::MissingRecord& notice : energy::notices(document, *profile))
+      if (!notice.detail.empty()) fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, notice.detail);
   }
   fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }

@@ -48,10 +48,7 @@ std::vector<std::string> differences(const RunSettings& here, const profiler::Pr
   return found;
 }
 
-constexpr const char *kOtherCode = "energy_of_other_code", *kOtherGpu = "energy_of_other_gpu", *kOtherTimes = "energy_of_other_times";
 constexpr double kAlike = 1.25;
-
-}  // namespace
 
 std::string other_code(const RunSettings& run, const profiler::ProfileDocument& profile) {
   const profiler::Text& there = profile.run.git_revision;
@@ -74,6 +71,14 @@ std::string other_times(const Document& document, const profiler::ProfileDocumen
   return fmt::format("a step of {:.3g} ms with the joules, of {:.3g} ms with the times", here_ms, there_ms);
 }
 
+}  // namespace
+
+std::vector<profiler::MissingRecord> notices(const Document& document, const profiler::ProfileDocument& profile) {
+  return {{"energy_of_other_code", 1, other_code(document.run, profile)},
+          {"energy_of_other_gpu", 1, other_gpu(document.run, profile)},
+          {"energy_of_other_times", 1, other_times(document, profile)}};
+}
+
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {
   if (const auto found = differences(run, profile); !found.empty())
     throw stepscope::InputError(fmt::format("energy and profile are of two runs: {}", fmt::join(found, "; ")));
@@ -83,13 +88,11 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
   if (document.method.by_launch)
     throw stepscope::InputError("the energy document has launches of ops, the profile has ops: measure without --by-launch");
   require_same_run(document.run, profile);
-  // Of joules that were there before.
-  std::erase_if(profile.missing,
-                [](const profiler::MissingRow& m) { return m.name == kOtherCode || m.name == kOtherGpu || m.name == kOtherTimes; });
-  for (const auto& [name, said] : {std::pair(kOtherCode, other_code(document.run, profile)),
-                                   {kOtherGpu, other_gpu(document.run, profile)},
-                                   {kOtherTimes, other_times(document, profile)}})
-    if (!said.empty()) profiler::add_missing(profile, {name, 1, said});
+  for (const profiler::MissingRecord& notice : notices(document, profile)) {
+    std::erase_if(profile.missing,
+                  [&](const profiler::MissingRow& m) { return m.name == notice.name; });  // of joules that were there before
+    if (!notice.detail.empty()) profiler::add_missing(profile, notice);
+  }
   profiler::sort_missing(profile);
   for (profiler::OpRow& row : profile.ops) {
     for (const OpEnergy& op : document.ops) {

@@ -26,8 +26,6 @@ std::optional<double> number(const ordered_json& json, const char* key) {
   return found->get<double>();
 }
 
-bool alike(double a, double b) { return std::fabs(a - b) <= 1e-9 * std::max({1.0, std::fabs(a), std::fabs(b)}); }
-
 // A recording is evidence: what it says of a pair must be what the pair's blocks say, where it holds whole quads of them.
 void check_blocks(const ordered_json& pair, double log_ratio, const std::string& place) {
   const auto blocks = pair.find("blocks");

@@ -95,6 +95,11 @@ std::optional<PairValue> pair_value(std::span<const Quad> quads) {
   return out;
 }
 
+bool alike(double a, double b) {
+  constexpr double kRelative = 1e-9;
+  return std::fabs(a - b) <= kRelative * std::max({1.0, std::fabs(a), std::fabs(b)});
+}
+
 std::optional<PairValue> pair_value_of(std::span<const TimedBlock> blocks) {
   std::map<int64_t, std::array<std::vector<double>, 2>> quads;
   for (const TimedBlock& b : blocks) quads[b.quad][b.arm == 'A' ? 0 : 1].push_back(b.step_ns);

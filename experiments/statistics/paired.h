@@ -30,6 +30,10 @@ struct PairValue {
 // nullopt without quads, or when one of them has no ratio.
 std::optional<PairValue> pair_value(std::span<const Quad> quads);
 
+// Whether two numbers are one but for the last digits of writing and reading, by 1e-9 of the larger, or of 1: what a document says of a number
+// that can be computed again is held to that.
+bool alike(double a, double b);
+
 // A block as documents hold it, and the value of a pair's blocks: that of its whole quads, two blocks of each arm. nullopt where none is whole.
 struct TimedBlock {
   char arm = 'A';

@@ -12,9 +12,7 @@
 namespace experiments {
 namespace {
 
-constexpr double kRelative = 1e-9;
-
-bool alike(double a, double b) { return std::fabs(a - b) <= kRelative * std::max({1.0, std::fabs(a), std::fabs(b)}); }
+using experiments::alike;  // beside these
 
 bool alike(const std::optional<double>& a, const std::optional<double>& b) {
   return a.has_value() == b.has_value() && (!a || alike(*a, *b));

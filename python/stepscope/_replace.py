@@ -201,12 +201,16 @@ def _gelu(module, slots):
 _IGNORED_BY_ATTENTION = {"cache_position", "position_ids", "output_hidden_states", "return_dict",
                          "labels", "shift_labels", "num_items_in_batch", "ignore_index"}
 _OURS = "stepscope"  # the attention implementation by name, in transformers' registers
-_OTHER_ATTENTION = "the replaced attention is causal self-attention over whole sequences. "
 _INSIDE_OFF = "run this inside `with report.off():`"
 
 
-def _is_gpt2_attention(module):
-    return any(c.__name__ == "GPT2Attention" and c.__module__.startswith("transformers.") for c in type(module).__mro__)
+def _asked_for(what, do="Run this inside `with report.off():`"):
+    return Refused(f"attention: {what} asked for; the replaced attention is causal self-attention over whole sequences. {do}")
+
+
+def _is_of_class(module, name):
+    """Whether transformers' class of that name is a module's, or a base of it."""
+    return any(c.__name__ == name and c.__module__.startswith("transformers.") for c in type(module).__mro__)
 
 
 def _is_of_transformers(function):
@@ -270,9 +274,9 @@ def _hugging_face_attention(module, slots):
         for what, given in (("a mask", attention_mask is not None), ("another sequence", encoder_hidden_states is not None),
                             ("the weights as output", bool(output_attentions)), (", ".join(unknown), unknown)):
             if given:
-                raise Refused(f"attention: {what} was asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+                raise _asked_for(f"{what} was")
         if past_key_values is not None or cache is not None or use_cache:
-            raise Refused(f"attention: a key-value cache was asked for; {_OTHER_ATTENTION}Call the model with use_cache=False, or {_INSIDE_OFF}")
+            raise _asked_for("a key-value cache was", f"Call the model with use_cache=False, or {_INSIDE_OFF}")
         differs = _differs(self, self.training)
         if differs:
             raise Refused(f"attention: {differs}. That was changed after it was replaced; change it back, or {_INSIDE_OFF}")
@@ -365,7 +369,7 @@ def _no_mask(*arguments, attention_mask=None, **kwargs):
             raise Refused("attention: a mask was asked for in a compiled program, which does not know whether it hides anything. Leave "
                           f"attention_mask out if it does not; else {_INSIDE_OFF}")
         if not bool(attention_mask.all()):
-            raise Refused(f"attention: a mask was asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+            raise _asked_for("a mask was")
     return None
 
 
@@ -377,7 +381,7 @@ def _not_replaced(*arguments, **settings):
 def _refuse_packed(position_ids):
     if bool((position_ids.diff(dim=-1) != 1).any()):
         raise Refused("attention: the given position_ids begin anew within a row, so that it holds several sequences and none may see another; "
-                      f"the replaced attention is causal self-attention over whole rows. R{_INSIDE_OFF[1:]}")
+                      "the replaced attention is causal self-attention over whole rows. Run this inside `with report.off():`")
 
 
 class _WholeRows(_OfThisProcess):
@@ -396,7 +400,7 @@ class _WholeRows(_OfThisProcess):
         given.update(named)
         position_ids, weights = given.get("position_ids"), given.get("output_attentions")
         if model.config.output_attentions if weights is None else weights:
-            raise Refused(f"attention: the weights as output (output_attentions) were asked for; {_OTHER_ATTENTION}R{_INSIDE_OFF[1:]}")
+            raise _asked_for("the weights as output (output_attentions) were")
         asked = model.config._stepscope_asked
         if asked != self.attention and _computes_other_attention(asked):
             raise Refused(f"attention: it was changed to {asked!r} after it was replaced; change it back, or {_INSIDE_OFF}")
@@ -658,13 +662,13 @@ def _kind_of(module):
     if isinstance(module, nn.GELU) or (name in ("NewGELU", "NewGELUActivation", "GELUTanh", "PytorchGELUTanh", "FastGELUActivation")
                                        and not list(module.parameters())):
         return "gelu", _gelu
-    if _is_gpt2_attention(module) and "scaled_dot_product_attention" not in _functional_calls(module):
+    if _is_of_class(module, "GPT2Attention") and "scaled_dot_product_attention" not in _functional_calls(module):
         return "attention", _hugging_face_attention
     return None, None
 
 
 def _is_hugging_face(model):
-    return any(c.__name__ == "PreTrainedModel" and c.__module__.startswith("transformers.") for c in type(model).__mro__)
+    return _is_of_class(model, "PreTrainedModel")
 
 
 def _own_class(module):
@@ -707,9 +711,8 @@ def _replace_modules(report, model, chosen):
     for name, module in model.named_modules():
         op, swap = _kind_of(module)
         if op in chosen:
-            result = _OWN_FORWARD if "forward" in vars(module) else ""
-            result = result or (left.get(name) if swap is _hugging_face_attention else no_gelu if op == "gelu" else "")
-            _add(report, name, module, op, chosen[op], result or swap(module, chosen[op]))
+            why = _OWN_FORWARD if "forward" in vars(module) else left.get(name) or (no_gelu if op == "gelu" else "")
+            _add(report, name, module, op, chosen[op], why or swap(module, chosen[op]))
         elif op is None:
             calls = {f: o for f, o in _functional_calls(module).items() if o in chosen}
             if calls:

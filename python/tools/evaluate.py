@@ -26,14 +26,11 @@ import torch  # noqa: E402
 
 import stepscope  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
+from wrong import Wrong, refuse_out_and_device  # noqa: E402
 
 CHECKPOINT, SET = 20240326, 20240522
 # Which of PyTorch's precisions is a trainer's, and how far a loss may be from fp64's by the rounding of that type alone, as a part of it.
 PRECISION = {"reference": ("fp32", 2.0**-20), "fp32": ("fp32", 2.0**-20), "mixed": ("autocast", 2.0**-8)}
-
-
-class Wrong(Exception):
-    """An argument or a file is; the sentence says which and what was expected."""
 
 
 # ---- questions --------------------------------------------------------------------------------------------------------
@@ -293,10 +290,7 @@ def compared(flags):
     trainers = flags.trainers.split(",")
     if unknown := [t for t in trainers if t not in PRECISION]:
         raise Wrong(f"--trainers {unknown[0]}: expected {', '.join(PRECISION)}")
-    if flags.out and not flags.out.is_dir():
-        raise Wrong(f"--out {flags.out}: no such folder; make it before")
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        raise Wrong("--device cuda: PyTorch sees no CUDA device")
+    refuse_out_and_device(flags)
     record = compare(flags.program, flags.checkpoint, flags.set, trainers, flags.device)
     print(text_of(record))
     if flags.out:

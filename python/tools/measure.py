@@ -18,6 +18,7 @@ import torch  # noqa: E402
 import curves as training_curves  # noqa: E402
 import stepscope  # noqa: E402
 from stepscope._variants import choose, refuse_unknown  # noqa: E402
+from wrong import Wrong, refuse_out_and_device  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -269,31 +270,27 @@ def limited(part, arguments):
     return answer
 
 
-def why_wrong(arguments):
-    """A sentence for arguments with which no part can run, before any of them has begun; "" for others."""
+def refuse_wrong(arguments):
+    """Arguments with which no part can run, before any of them has begun."""
     if arguments.variants is not None and not all("=" in v for v in arguments.variants.split(",")):
-        return f"--variants {arguments.variants}: expected OP=VARIANT, several of them with commas between"
+        raise Wrong(f"--variants {arguments.variants}: expected OP=VARIANT, several of them with commas between")
     try:
         variants = {op: v for op, v in variants_of(arguments).items() if v != "off"}
         refuse_unknown(variants_of(arguments))
         choose(variants)
     except stepscope.Refused as e:
-        return f"--variants {arguments.variants}: {e}"
+        raise Wrong(f"--variants {arguments.variants}: {e}")
     if arguments.data:
         try:
             with arguments.data.open("rb") as f:
                 header, size = array.array("i", f.read(8)).tolist(), arguments.data.stat().st_size - 1024
         except (OSError, ValueError) as e:
-            return f"--data {arguments.data}: {getattr(e, 'strerror', None) or e}"
+            raise Wrong(f"--data {arguments.data}: {getattr(e, 'strerror', None) or e}")
         if header != [20240520, 1]:
-            return f"--data {arguments.data}: begins with {header}, expected a token shard of llm.c, [20240520, 1]"
+            raise Wrong(f"--data {arguments.data}: begins with {header}, expected a token shard of llm.c, [20240520, 1]")
         if size % 2 or size // 2 <= arguments.tokens:
-            return f"--data {arguments.data}: {max(size, 0) / 2:g} tokens, expected more than the {arguments.tokens} of a row"
-    if arguments.out and not arguments.out.is_dir():
-        return f"--out {arguments.out}: no such folder; make it before"
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        return "--device cuda: PyTorch sees no CUDA device"
-    return ""
+            raise Wrong(f"--data {arguments.data}: {max(size, 0) / 2:g} tokens, expected more than the {arguments.tokens} of a row")
+    refuse_out_and_device(arguments)
 
 
 def main(given=None):
@@ -315,8 +312,10 @@ def main(given=None):
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--replaced", action="store_true")
     arguments = parser.parse_args(given)
-    if why := why_wrong(arguments):
-        parser.error(why)
+    try:
+        refuse_wrong(arguments)
+    except Wrong as e:
+        parser.error(str(e))
     for part in arguments.parts:
         answer = {"part": part, "batch": arguments.batch, "tokens": arguments.tokens, "model": arguments.model, "layers": arguments.layers,
                   "torch": torch.__version__, "date": time.strftime("%Y-%m-%d", time.gmtime()),

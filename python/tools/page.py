@@ -17,6 +17,7 @@ import sys
 
 import curves as training_curves
 import profiles
+from wrong import Wrong
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDS = ROOT / "python" / "measured"
@@ -121,7 +122,7 @@ def take(paths):
         try:
             taken[path.name.removesuffix(".gz")] = json.dumps(reduced(record), indent=None if "schema" in record else 1) + "\n"
         except (KeyError, TypeError, AttributeError, ZeroDivisionError) as e:
-            raise profiles.Wrong(f"{path}: no record ({type(e).__name__}: {e}), expected what measure.py or `stepscope profile` writes") from None
+            raise Wrong(f"{path}: no record ({type(e).__name__}: {e}), expected what measure.py or `stepscope profile` writes") from None
     RECORDS.mkdir(exist_ok=True)
     for name, text in taken.items():
         (RECORDS / name).write_text(text)
@@ -153,7 +154,7 @@ def main(arguments=None):
             return 0
         texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
         made = {page: filled(text) for page, text in texts.items()}
-    except profiles.Wrong as e:
+    except Wrong as e:
         print(f"page.py: {e}", file=sys.stderr)
         return 2
     bad = [page for page in PAGES if made[page] != texts[page]]

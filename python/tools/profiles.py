@@ -9,11 +9,9 @@ import pathlib
 import sys
 import zlib
 
+from wrong import Wrong
+
 FIRST = ["encoder", "forward", "classifier", "backward", "optimizer", "communication", "other"]
-
-
-class Wrong(Exception):
-    """A file is; the sentence says which and what was expected."""
 
 
 def read(path):

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "experiments/runner/alone_window.h"
 #include "experiments/runner/run_log.h"
 #include "tests/golden.h"
