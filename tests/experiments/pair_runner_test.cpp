@@ -406,6 +406,7 @@ TEST_F(PairRunner, refuses_a_recording_that_contradicts_itself_or_counts_a_pair_
   };
   EXPECT_EQ(why([](ordered_json&) {}), "");
   EXPECT_THAT(why([](ordered_json& p) { p[1]["log_ratio"] = 5.0; }), HasSubstr("test: pairs[1].log_ratio is 5.000000, its blocks say 0.0"));
+  EXPECT_THAT(why([](ordered_json& p) { p[1]["log_ratio"] = p[1]["log_ratio"].get<double>() + 1e-6; }), HasSubstr("its blocks say"));
   EXPECT_THAT(why([](ordered_json& p) { p[0]["blocks"][2]["step_ns"] = -5; }),
               HasSubstr("pairs[0].blocks[2]: expected arm, quad and a step_ns"));
   EXPECT_THAT(why([](ordered_json& p) { p.push_back(p[0]); }), HasSubstr("] is pairs[0] once more"));
