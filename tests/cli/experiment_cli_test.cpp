@@ -89,7 +89,7 @@ class ExperimentCli : public ::testing::Test {
     o.err = slurp(root_ / "err");
     return o;
   }
-  static constexpr const char* kQuick = " --quick --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
+  static constexpr const char* kQuick = " --quick --pairs 8 --no-extension --quads 1 --block-s 0.003 --warmup-s 0.003";
   fs::path root_;
   static inline fs::path answers_;
 };
@@ -185,7 +185,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
-  const Outcome o = run(gated("cpu-sixteen-micro-batches --quick --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile"));
+  const Outcome o = run(gated("cpu-sixteen-micro-batches --quick --sequential --quads 1 --block-s 0.003 --warmup-s 0.003 --no-profile"));
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
@@ -256,8 +256,8 @@ TEST_F(ExperimentCli, an_arm_counts_no_rest_before_its_run_as_a_step) {
 TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
   const fs::path record = root_ / "coverage.json";
   const Outcome o = run(
-      "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.2 --pairs 7 "
-      "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
+      "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.06 --pairs 7 "
+      "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.1 --record " +
       record.string());
   EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
   EXPECT_THAT(o.out, HasSubstr("host:100     slower"));
@@ -265,7 +265,8 @@ TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
   const json plant = json::parse(slurp(record)).at("plants").at(0);
   EXPECT_EQ(plant.at("runs").size(), 14u);
   EXPECT_EQ(plant.at("truth_runs").size(), 4u);
-  for (const json& r : plant.at("truth_runs")) EXPECT_GE(r.at("total_ns").get<double>() + r.at("stalled_ns").get<double>(), 0.1e9);
+  // What a process measures may be a microsecond short of its half of the 0.1 s, because sums of times round.
+  for (const json& r : plant.at("truth_runs")) EXPECT_GE(r.at("total_ns").get<double>() + r.at("stalled_ns").get<double>(), 0.05e9 - 1e3);
   EXPECT_GT(plant.at("truth_pct"), 20);
   EXPECT_GT(plant.at("truth_half_pct"), 0);
   EXPECT_EQ(plant.at("held"), o.exit_code == 4 ? json() : json(o.exit_code == 0));
@@ -321,14 +322,14 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
   const Outcome o =
-      run_until(7, gated("cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 2 --block-s 0.05 --warmup-s 0.02"));
+      run_until(7, gated("cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 2 --block-s 0.015 --warmup-s 0.01"));
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
   // Without the folder of the gate's answers, which only this machine has.
   EXPECT_EQ(
       v["command"],
-      "stepscope experiment run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 2 --block-s 0.05 --warmup-s 0.02");
+      "stepscope experiment run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 2 --block-s 0.015 --warmup-s 0.01");
   EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
   EXPECT_GT(v["workloads"][0]["pairs"].size(), 0u);
   EXPECT_LT(v["workloads"][0]["pairs"].size(), 26u);
