@@ -24,7 +24,8 @@ struct StepSize {
 // links are quiet for most of the step and sleep. Awake links draw 15 W of a GPU's power limit (H200), and go to sleep after 50 ms without traffic.
 // So it takes a step that is long enough for that, a layer whose backward pass is longer than the exchange of all others, and so many rows that the
 // embedding's gradient travels whole: where ranks gather its rows instead, wte's bucket and the tokens travel before all layers.
-// `communicator` as Communicator::name() has it: only with "peer", copies between the GPUs of one host; nobody has measured it with NCCL.
+// `communicator` as Communicator::name() has it: only with "peer", copies between the GPUs of one host. NCCL gains as much there
+// (experiments/studies/ranks-one-burst-nccl), but a run chooses it for more than two ranks and other links, where nobody has measured it.
 int64_t bucket_mib_for(const ModelConfig& model, const StepSize& step, std::string_view communicator);
 
 }  // namespace gpt2::distributed
