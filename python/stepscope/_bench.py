@@ -12,6 +12,7 @@ import torch
 from . import _reference as reference
 from ._check import loss_of, recorded_calls, run_model
 from ._errors import Refused, StepscopeError
+from ._swap import inside_compiled, own_class
 from ._tables import table
 
 
@@ -186,9 +187,8 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
     stay."""
     if not hasattr(report, "off"):
         raise Refused(f"report is {type(report).__name__}; give bench() what replace() returned for this model")
-    if report.model is not getattr(model, "_orig_mod", model):
-        other = type(report.model)
-        raise Refused(f"the report is of another model (a {getattr(other, '_stepscope_was', other).__name__}); give bench() what replace() returned for this one")
+    if report.model is not inside_compiled(model):
+        raise Refused(f"the report is of another model (a {own_class(report.model).__name__}); give bench() what replace() returned for this one")
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
     with report.off():

@@ -15,6 +15,7 @@ import torch
 from . import _reference as reference
 from . import _ops, functional
 from ._errors import CheckFailed, Refused, StepscopeError
+from ._swap import is_replaced
 from ._tables import number, table
 
 # A tensor that passes through one or two roundings to bfloat16 (8 bits) or float32 (24 bits) cannot be nearer than this.
@@ -177,7 +178,7 @@ def hostile(op, like, settings, run):
 def named_sites(model):
     """Calls recorded inside carry the name of the module that made them."""
     handles = [m.register_forward_pre_hook(lambda module, inputs, name=name: functional.set_site(name))
-               for name, m in model.named_modules() if hasattr(type(m), "_stepscope_was")]
+               for name, m in model.named_modules() if is_replaced(m)]
     try:
         yield
     finally:
