@@ -51,12 +51,10 @@ bool name_verdicts_without_a_file(const fs::path& folder) {
   return none;
 }
 
-void list(bool json, int& exit_code) {
-  const fs::path root = root_with_studies();
-  const GpuStatus gpu = gpu_status();
-  ordered_json all = ordered_json::array();
+// All that can be read; says on stderr which cannot.
+std::vector<Experiment> known_experiments(const fs::path& folder, int& exit_code) {
   std::vector<Experiment> known;
-  for (const fs::path& file : experiments::experiment_files(studies(root))) {
+  for (const fs::path& file : experiments::experiment_files(folder)) {
     try {
       known.push_back(experiments::read_experiment(file));
     } catch (const InputError& error) {  // the others are listed all the same
@@ -64,44 +62,76 @@ void list(bool json, int& exit_code) {
       exit_code = 2;
     }
   }
-  for (const Experiment& e : known) {
-    std::optional<VerdictDocument> verdict;
-    std::vector<std::string> stale;
-    std::string unreadable;
-    try {
-      verdict = experiments::last_verdict(e.name, studies(root), studies(root));
-      const fs::path file = studies(root) / e.name / "verdict.json";
-      if (const std::string why = verdict ? experiments::why_in_the_wrong_folder(*verdict, file) : ""; !why.empty())
-        throw InputError(fmt::format("{}: {}", file.string(), why));
-    } catch (const InputError& error) {  // as above
-      verdict.reset();
-      unreadable = error.what();
-      fmt::print(stderr, "stepscope: {}\n", unreadable);
+  return known;
+}
+
+// An experiment in the list.
+struct Listed {
+  const Experiment& experiment;
+  std::optional<VerdictDocument> verdict;  // the last one
+  std::string unreadable;                  // why it is there and not `verdict`
+  std::vector<std::string> stale;          // why it no longer holds
+  std::string no_patch;                    // why the patch does not apply to this tree
+};
+
+// Throws stepscope::InputError where its verdict cannot be read.
+std::optional<VerdictDocument> last_verdict_in_its_folder(const Experiment& e, const fs::path& folder) {
+  auto verdict = experiments::last_verdict(e.name, folder, folder);
+  const fs::path file = folder / e.name / "verdict.json";
+  if (const std::string why = verdict ? experiments::why_in_the_wrong_folder(*verdict, file) : ""; !why.empty())
+    throw InputError(fmt::format("{}: {}", file.string(), why));
+  return verdict;
+}
+
+Listed look_up(const Experiment& e, const fs::path& root, const std::string& device) {
+  Listed out{e, std::nullopt, "", {}, e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch)};
+  try {
+    out.verdict = last_verdict_in_its_folder(e, studies(root));
+  } catch (const InputError& error) {
+    out.unreadable = error.what();
+  }
+  if (out.verdict) out.stale = experiments::stale_reasons(*out.verdict, e, root, device);
+  return out;
+}
+
+ordered_json json_row(const Listed& l) {
+  ordered_json row{{"name", l.experiment.name}, {"question", l.experiment.question}, {"change", l.experiment.change_text}};
+  if (l.verdict) {
+    row.update({{"verdict", name(l.verdict->verdict)}, {"at", l.verdict->at}, {"stale", l.stale}, {"workloads", ordered_json::array()}});
+    for (const experiments::WorkloadSection& w : l.verdict->workloads)
+      row["workloads"].push_back({{"workload", w.workload}, {"verdict", name(w.verdict)}, {"sentence", w.sentence}});
+  }
+  if (!l.no_patch.empty()) row["patch_does_not_apply"] = l.no_patch;
+  if (!l.unreadable.empty()) row["unreadable"] = l.unreadable;
+  return row;
+}
+
+void print(const Listed& l) {
+  fmt::print("{}\n  {}\n  change: {}\n", l.experiment.name, l.experiment.question, l.experiment.change_text);
+  if (!l.no_patch.empty()) fmt::print("  the patch does not apply to this tree: {}\n", l.no_patch);
+  if (!l.verdict) {
+    fmt::print("  {}\n", l.unreadable.empty() ? "never run" : "its verdict cannot be read");
+    return;
+  }
+  for (const experiments::WorkloadSection& w : l.verdict->workloads)
+    fmt::print("  {}: {} ({}, {})\n", w.workload, name(w.verdict), w.sentence, experiments::estimand(w));
+  fmt::print("  {}{}\n", l.verdict->at, l.stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(l.stale, "; ")));
+}
+
+void list(bool json, int& exit_code) {
+  const fs::path root = root_with_studies();
+  const GpuStatus gpu = gpu_status();
+  ordered_json all = ordered_json::array();
+  for (const Experiment& e : known_experiments(studies(root), exit_code)) {
+    const Listed l = look_up(e, root, gpu.present ? gpu.name : "");
+    if (!l.unreadable.empty()) {
+      fmt::print(stderr, "stepscope: {}\n", l.unreadable);
       exit_code = 2;
     }
-    if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
-    const std::string no_patch = e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch);
-    if (json) {
-      ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
-      if (verdict) {
-        row.update({{"verdict", name(verdict->verdict)}, {"at", verdict->at}, {"stale", stale}, {"workloads", ordered_json::array()}});
-        for (const experiments::WorkloadSection& w : verdict->workloads)
-          row["workloads"].push_back({{"workload", w.workload}, {"verdict", name(w.verdict)}, {"sentence", w.sentence}});
-      }
-      if (!no_patch.empty()) row["patch_does_not_apply"] = no_patch;
-      if (!unreadable.empty()) row["unreadable"] = unreadable;
-      all.push_back(row);
-      continue;
-    }
-    fmt::print("{}\n  {}\n  change: {}\n", e.name, e.question, e.change_text);
-    if (!no_patch.empty()) fmt::print("  the patch does not apply to this tree: {}\n", no_patch);
-    if (!verdict) {
-      fmt::print("  {}\n", unreadable.empty() ? "never run" : "its verdict cannot be read");
-      continue;
-    }
-    for (const experiments::WorkloadSection& w : verdict->workloads)
-      fmt::print("  {}: {} ({}, {})\n", w.workload, name(w.verdict), w.sentence, experiments::estimand(w));
-    fmt::print("  {}{}\n", verdict->at, stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
+    if (json)
+      all.push_back(json_row(l));
+    else
+      print(l);
   }
   if (json) fmt::print("{}\n", all.dump(1));
   name_verdicts_without_a_file(studies(root));

@@ -17,7 +17,7 @@ using stepscope::kSustainedMeasure_s;
 namespace {
 
 constexpr std::array<std::string_view, 9> kChecks{"settled", "cycle", "order", "power", "host", "stalls", "burst", "energy", "pieces"};
-constexpr std::array<std::string_view, 3> kEqualClocksBy{"turns", "full_clock", "clocks"};
+constexpr std::array<std::string_view, 2> kEqualClocksBy{"turns", "full_clock"};
 
 // A notice needs an effect that matters beside a verdict's interval and evidence for it.
 constexpr double kNoticePct = 0.15, kNoticeP = 0.01, kCyclePct = 0.3, kPowerPct = 0.5, kEnergyPct = 1, kStallsPct = 1;
@@ -193,7 +193,7 @@ std::optional<double> clock_elasticity(const Sustained& s, const DeviceLimits& l
 
 std::optional<SelfCheckResult> host_check(const std::vector<Round>& rounds, const std::optional<Sustained>& s,
                                           const std::optional<EqualClocks>& equal, const DeviceLimits& limits, double alpha) {
-  if (!s || !s->sm_clock || !equal || equal->by == EqualClocksBy::clocks) return std::nullopt;
+  if (!s || !s->sm_clock || !equal) return std::nullopt;
   const auto kappa = clock_elasticity(*s, limits);
   const auto alone = paired_ratio(
       rounds, [](const AloneRun& r) { return std::optional(r.step_ns()); }, alpha);

@@ -113,7 +113,7 @@ struct PairedRatio {
 };
 
 // How the ratio at equal clocks was found.
-enum class EqualClocksBy { turns, full_clock, clocks };  // resident pairs in turns | steps 2 to 5 | r_s (f_B / f_A)^kappa
+enum class EqualClocksBy { turns, full_clock };  // resident pairs in turns | steps 2 to 5 of fresh processes
 std::string_view name(EqualClocksBy by);
 struct EqualClocks {
   EqualClocksBy by = EqualClocksBy::turns;

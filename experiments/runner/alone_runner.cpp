@@ -12,7 +12,7 @@
 #include "base/first_steps.h"
 #include "base/sustained.h"
 #include "experiments/runner/alone_window.h"
-#include "experiments/runner/check_plan.h"
+#include "experiments/runner/both_procedures.h"
 
 namespace experiments {
 
@@ -89,8 +89,9 @@ class Rounds {
         if (h_.round_ended && !active_.empty()) h_.round_ended(as_stopped_now());
       }
     } catch (const ArmFailure& e) {
-      const bool foreign = e.kind == reason::kForeignProcess;
-      for (const size_t k : active_) end(k, logs_[k], Verdict::invalid, foreign ? reason::kForeignProcess : reason::kArmFailed, e.what());
+      for (const size_t k : active_) end(k, logs_[k], Verdict::invalid, reason::kArmFailed, e.what());
+    } catch (const ForeignProcess& e) {
+      for (const size_t k : active_) end(k, logs_[k], Verdict::invalid, reason::kForeignProcess, e.what());
     } catch (const Interrupted&) {
       for (const size_t k : active_) stop(k, logs_[k]);
     }
@@ -139,15 +140,6 @@ class Rounds {
   }
   const Look& look_of(size_t k) const { return plans_[k].thresholds.looks[static_cast<size_t>(looks_[k] - 1)]; }
 
-  void check_foreign(int own) const {
-    if (!h_.foreign_process) return;
-    // A process leaves the device a moment after it is gone.
-    std::optional<std::string> who;
-    for (int i = 0; i < (own == 0 ? 50 : 1) && (who = h_.foreign_process(own)); ++i)
-      if (own == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
-  }
-
   // One fresh process that has come and gone.
   struct Ran {
     AloneRun run;
@@ -163,7 +155,7 @@ class Rounds {
   };
   Ready start(const Runner& r) {
     stop_if_told();
-    check_foreign(0);
+    refuse_strangers_once_ours_left(h_);
     const auto started = now();
     Ready out{arm_of(r.spec, h_)};
     out.arm->start();
@@ -177,13 +169,13 @@ class Rounds {
     const bool resident = arm->keeps_state();
     if (resident) {
       if (rest_s_ && last_step_) wait_until(*last_step_ + seconds(*rest_s_));
-      check_foreign(1);
+      refuse_strangers(h_, 1);
     }
     const double expected_s = request.settle_s + request.measure_s + 2 * r.step_ns * 1e-9 * (request.settle_steps + request.measure_steps);
     // The very first step may compile or load a library.
     const double patience_s = std::max({p_.block_timeout_s, 20 * expected_s, r.step_ns == 0 ? p_.start_timeout_s : 0});
     Stretch stretch = arm->stretch(request, patience_s);
-    if (resident) check_foreign(1);
+    if (resident) refuse_strangers(h_, 1);
     r.info = arm->info();
     if (stretch.audit) r.audits.push_back(*stretch.audit);
     const int n = static_cast<int>(stretch.times_ns.size());
@@ -248,7 +240,7 @@ class Rounds {
           settle_s = std::max(settle_s, after.value_or(std::min(kLongestSettle_s, heat_s)));
         }
       } catch (const ArmFailure& e) {
-        if (i == 0 || e.kind == reason::kForeignProcess) throw;
+        if (i == 0) throw;
         fail(i - 1, e);
       }
       kill_orphans(others_);
@@ -310,7 +302,7 @@ class Rounds {
         ran = process(arms_[i], request(), false);
         check_audits(i);
       } catch (const ArmFailure& e) {
-        if (i == 0 || e.kind == reason::kForeignProcess) throw;
+        if (i == 0) throw;
         fail(i - 1, e);
         continue;
       }
@@ -334,7 +326,7 @@ class Rounds {
     for (const gate::AuditFinding& f : gate::findings(arms_[i].audits, p_.audit)) {
       const bool of_any = f.check == "launch error" || f.check == "persisting L2";
       if (!f.passed() && (of_any || arms_[i].audits.size() >= kFewestAudits))
-        throw ArmFailure("audit", fmt::format("arm {}: {}: {}", arms_[i].spec.label, f.check, f.sentence));
+        throw ArmFailure(fmt::format("arm {}: {}: {}", arms_[i].spec.label, f.check, f.sentence));
     }
   }
 
@@ -370,8 +362,7 @@ class Rounds {
     d.sentence = sentence;
   }
   void stop(size_t k, RunLog& log) const {
-    end(k, log, Verdict::undecided, reason::kInterrupted,
-        fmt::format("stopped after {} of {} pairs; what was measured is kept", sustained_values(log.runs).size(), look_of(k).pairs));
+    end(k, log, Verdict::undecided, reason::kInterrupted, stopped_sentence(sustained_values(log.runs).size(), look_of(k).pairs));
   }
   std::vector<RunLog> as_stopped_now() const {
     std::vector<RunLog> logs = logs_;

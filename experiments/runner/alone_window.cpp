@@ -122,7 +122,6 @@ Counted count_steps(std::span<const double> times_ns, const StretchRequest& q, s
     to = n;
   }
   AloneRun& r = out.run;
-  out.first_ns = times_ns.front();
   out.begin_s = begin_of(from);
   out.end_s = ends[to - 1];
   r.settle_steps = static_cast<int>(from);

@@ -21,7 +21,6 @@ size_t first_steady_step(std::span<const double> times_ns);
 struct Counted {
   AloneRun run;                   // arm, pair, position, device and losses are the caller's
   double begin_s = 0, end_s = 0;  // of the counted steps, since the first step's begin
-  double first_ns = 0;            // of the very first step
   std::vector<double> ends_s;     // of every step
 };
 // What `request` counts of a stretch whose first steps before `skip` are a program's start. Where it is too short for that, the steps after

@@ -30,8 +30,8 @@ std::string with_last_words(std::string sentence, const ChildProcessGroup& child
 // How it ended, when its output ended: the output of a process closes a moment before the process is gone.
 [[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child, const std::string& when) {
   const auto ending = child.wait(after(5));
-  if (!ending) throw ArmFailure("hung", with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
-  throw ArmFailure(ending->exited ? "crashed" : "killed", with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
+  if (!ending) throw ArmFailure(with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
+  throw ArmFailure(with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
 }
 
 class SteppingArm : public Arm {
@@ -42,7 +42,7 @@ class SteppingArm : public Arm {
     try {
       child_ = std::make_unique<ChildProcessGroup>(ChildProcessGroup::Options{spec_.argv, spec_.environment, true, false});
     } catch (const stepscope::InputError& e) {
-      throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
+      throw ArmFailure(fmt::format("arm {}: {}", spec_.label, e.what()));
     }
   }
 
@@ -88,8 +88,7 @@ class SteppingArm : public Arm {
         return c.contains(field) && c[field].is_string() ? c[field].get<std::string>() : std::string();
       };
       if (!c["passed"].get<bool>())
-        throw ArmFailure("audit",
-                         fmt::format("arm {}: {}: a fresh trainer computes other results for the steps after the timed ones: {} {}",
+        throw ArmFailure(fmt::format("arm {}: {}: a fresh trainer computes other results for the steps after the timed ones: {} {}",
                                      spec_.label, text("name"), text("tensor"), text("detail")));
       ++passed;
     }
@@ -101,8 +100,7 @@ class SteppingArm : public Arm {
 
  private:
   [[noreturn]] void bad_answer(const std::string& expected, const std::string& got) {
-    throw ArmFailure("bad_answer",
-                     with_last_words(fmt::format("arm {}: {}, got '{}'", spec_.label, expected, got.substr(0, 200)), *child_));
+    throw ArmFailure(with_last_words(fmt::format("arm {}: {}, got '{}'", spec_.label, expected, got.substr(0, 200)), *child_));
   }
 
   struct Answered {
@@ -130,14 +128,14 @@ class SteppingArm : public Arm {
     for (const ordered_json& t : *times) {
       // JSON has no NaN: a writer makes it null.
       if (!t.is_number() || !(t.get<double>() > 0) || !std::isfinite(t.get<double>()))
-        throw ArmFailure("nan", fmt::format("arm {} gave {} as a step's time", spec_.label, t.dump()));
+        throw ArmFailure(fmt::format("arm {} gave {} as a step's time", spec_.label, t.dump()));
       out.times_ns.push_back(t.get<double>());
     }
     if (const auto losses = answer.find("losses"); losses != answer.end() && losses->is_array()) {
       for (const ordered_json& l : *losses) {
         if (!l.is_number() || !std::isfinite(l.get<double>()))
           throw ArmFailure(
-              "nan", fmt::format("arm {}: the loss became {}: the arm no longer trains", spec_.label, l.is_null() ? "NaN" : l.dump()));
+              fmt::format("arm {}: the loss became {}: the arm no longer trains", spec_.label, l.is_null() ? "NaN" : l.dump()));
         out.last_loss = l.get<double>();
       }
     }
@@ -163,15 +161,14 @@ class SteppingArm : public Arm {
       case Read::interrupted:
         throw Interrupted();
       case Read::timeout:
-        throw ArmFailure("hung",
-                         with_last_words(fmt::format("arm {} said nothing for {:.0f} s {}", spec_.label, timeout_s, when), *child_));
+        throw ArmFailure(with_last_words(fmt::format("arm {} said nothing for {:.0f} s {}", spec_.label, timeout_s, when), *child_));
       case Read::end_of_output:
         fail_by_ending(spec_.label, *child_, when);
     }
     const ordered_json answer = ordered_json::parse(line, nullptr, false);
     if (!answer.is_object()) bad_answer("expected a JSON object", line);
     if (const auto error = answer.find("error"); error != answer.end())
-      throw ArmFailure("crashed", fmt::format("arm {}: {}", spec_.label, error->is_string() ? error->get<std::string>() : error->dump()));
+      throw ArmFailure(fmt::format("arm {}: {}", spec_.label, error->is_string() ? error->get<std::string>() : error->dump()));
     return answer;
   }
 
@@ -200,9 +197,10 @@ class CommandArm : public Arm {
   Stretch stretch(const StretchRequest&, double timeout_s) override {
     Stretch out = run_to_end(timeout_s);
     if (out.times_ns.size() < 2)
-      throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times: expected lines like 'step 3 | 25.7 ms', or a "
-                                                    "--step-regex that finds them{}",
-                                                    spec_.label, out.times_ns.size(), last_words_));
+      throw ArmFailure(
+          fmt::format("arm {} printed {} step times: expected lines like 'step 3 | 25.7 ms', or a "
+                      "--step-regex that finds them{}",
+                      spec_.label, out.times_ns.size(), last_words_));
     refuse_unless_more_than(spec_.skip_steps, static_cast<int>(out.times_ns.size()));
     return out;
   }
@@ -214,9 +212,10 @@ class CommandArm : public Arm {
  private:
   void refuse_unless_more_than(int skip, int n) const {
     if (n <= skip)
-      throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
-                                                    "'step 3 | 25.7 ms', or a --step-regex that finds them{}",
-                                                    spec_.label, n, skip, last_words_));
+      throw ArmFailure(
+          fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
+                      "'step 3 | 25.7 ms', or a --step-regex that finds them{}",
+                      spec_.label, n, skip, last_words_));
   }
   Stretch run_to_end(double timeout_s) {
     const std::vector<pid_t> others = children_of_this_process();
@@ -225,7 +224,7 @@ class CommandArm : public Arm {
     try {
       child = std::make_unique<ChildProcessGroup>(ChildProcessGroup::Options{argv(), spec_.environment, false, true});
     } catch (const stepscope::InputError& e) {
-      throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
+      throw ArmFailure(fmt::format("arm {}: {}", spec_.label, e.what()));
     }
     const auto deadline = after(timeout_s);
     std::vector<double> all;
@@ -236,18 +235,17 @@ class CommandArm : public Arm {
         case Read::interrupted:
           throw Interrupted();
         case Read::timeout:
-          throw ArmFailure("hung", with_last_words(fmt::format("arm {} did not end within {:.0f} s (--block-timeout-s; {} step times read)",
-                                                               spec_.label, timeout_s, all.size()),
-                                                   *child));
+          throw ArmFailure(with_last_words(
+              fmt::format("arm {} did not end within {:.0f} s (--block-timeout-s; {} step times read)", spec_.label, timeout_s, all.size()),
+              *child));
         case Read::end_of_output:
           open = false;
           break;
         case Read::line:
           if (const auto step = lines_.parse(line)) {
-            if (!step->time_ns) throw ArmFailure("nan", fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
+            if (!step->time_ns) throw ArmFailure(fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
             if (step->ambiguous)
-              throw ArmFailure("ambiguous",
-                               fmt::format("arm {} printed '{}', with more than one number of ms: name the step's by --step-regex",
+              throw ArmFailure(fmt::format("arm {} printed '{}', with more than one number of ms: name the step's by --step-regex",
                                            spec_.label, line.substr(0, 200)));
             all.push_back(*step->time_ns);
             last_line = Clock::now();
@@ -256,18 +254,17 @@ class CommandArm : public Arm {
       }
     }
     const auto ending = child->wait(deadline);
-    if (!ending) throw ArmFailure("hung", fmt::format("arm {} closed its output and did not end within {:.0f} s", spec_.label, timeout_s));
+    if (!ending) throw ArmFailure(fmt::format("arm {} closed its output and did not end within {:.0f} s", spec_.label, timeout_s));
     if (!ending->exited || ending->code != 0)
-      throw ArmFailure(ending->exited ? "crashed" : "killed",
-                       with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()), *child));
+      throw ArmFailure(with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()), *child));
     // Steps come one after the other, so they take no longer than the process. A wrong unit, or times since the start, do.
     const double steps_s = std::accumulate(all.begin(), all.end(), 0.0) * 1e-9,
                  process_s = std::chrono::duration<double>(Clock::now() - started).count();
     if (spec_.in_real_time && steps_s > 1.1 * process_s + 1)
-      throw ArmFailure("audit",
-                       fmt::format("arm {} printed {} steps that take {:.3g} s together, and ran for {:.3g} s: expected the milliseconds "
-                                   "of each step (--step-regex), or --recorded for times of another run",
-                                   spec_.label, all.size(), steps_s, process_s));
+      throw ArmFailure(
+          fmt::format("arm {} printed {} steps that take {:.3g} s together, and ran for {:.3g} s: expected the milliseconds "
+                      "of each step (--step-regex), or --recorded for times of another run",
+                      spec_.label, all.size(), steps_s, process_s));
     // What it left behind would run beside the other arm.
     child->kill_all();
     kill_orphans(others);

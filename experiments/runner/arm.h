@@ -41,11 +41,13 @@ struct ArmSpec {
   bool takes_steps() const;  // "{steps}" stands in an argument
 };
 
-// The arm did not do what it must: the comparison is invalid. `what()` is a sentence that begins with the
-// arm.
+// The arm did not do what it must: the comparison is invalid. what() is a sentence that begins with the arm.
 struct ArmFailure : std::runtime_error {
-  ArmFailure(std::string kind_, const std::string& sentence) : std::runtime_error(sentence), kind(std::move(kind_)) {}
-  std::string kind;  // crashed | killed | hung | nan | no_step_times | bad_answer | cannot_start | audit
+  using std::runtime_error::runtime_error;
+};
+// Somebody else computes on the device: no arm's fault, and the comparison is invalid. what() says who.
+struct ForeignProcess : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 // ctrl-C while an arm was waited for.
 struct Interrupted : std::runtime_error {

@@ -6,11 +6,10 @@
 #include <cmath>
 #include <numeric>
 #include <random>
-#include <thread>
 
 #include "base/errors.h"
 #include "base/statistics.h"
-#include "experiments/runner/check_plan.h"
+#include "experiments/runner/both_procedures.h"
 
 namespace experiments {
 namespace {
@@ -50,7 +49,7 @@ class PairRun {
     for (const size_t arm : {first, 1 - first}) arms_[arm]->wait_ready(p_.start_timeout_s);
     const bool resident = arms_[0]->keeps_state();
     if (resident) warm_up(first);
-    check_foreign(resident ? 2 : 0);
+    refuse_strangers(h_, resident ? 2 : 0);
     std::vector<Quad> time;
     std::array<std::vector<double>, 2> clocks;
     const int quads = affordable_quads();
@@ -67,13 +66,13 @@ class PairRun {
       }
       time.push_back(t);
     }
-    if (resident) check_foreign(2);        // who came meanwhile; a command leaves the device a moment after its end
-    out_.time = pair_value(time).value();  // every time in it was checked to be > 0 and finite
+    if (resident) refuse_strangers(h_, 2);  // who came meanwhile; a command leaves the device a moment after its end
+    out_.time = pair_value(time).value();   // every time in it was checked to be > 0 and finite
     if (std::min(clocks[0].size(), clocks[1].size()) >= kFewestClocks)
       out_.cycles = PairValue{out_.time.log_ratio + std::log(mean(clocks[1]) / mean(clocks[0])), out_.time.error};
     for (size_t arm : {0, 1})
       for (gate::AuditFinding& f : gate::findings(audits_[arm], p_.audit)) {
-        if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
+        if (!f.passed()) throw ArmFailure(fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
         out_.audits.push_back({"AB"[arm], std::move(f)});
       }
     out_.seconds = seconds_since(begin_, h_);
@@ -98,11 +97,6 @@ class PairRun {
     if (!(quad_s > 0)) return p_.quads;
     const double affordable = std::floor(p_.pair_s / quad_s);
     return affordable >= p_.quads ? p_.quads : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
-  }
-
-  void check_foreign(int own) const {
-    if (!h_.foreign_process) return;
-    if (const auto who = h_.foreign_process(own)) throw ArmFailure(std::string(reason::kForeignProcess), *who);
   }
 
   // Interleaved like the measurement, thrown away. It also learns how many steps a block needs.
@@ -180,14 +174,6 @@ std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t,
     values.push_back(*p.cycles);
   }
   return decide(values, t, look);
-}
-
-void refuse_strangers(const Hooks& hooks) {
-  if (!hooks.foreign_process) return;
-  std::optional<std::string> who;
-  // The last pair's processes leave the device a moment after they are gone.
-  for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
 }
 
 Hooks::Progress progress_of(const RunLog& log, int planned) {
@@ -277,7 +263,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
     while (true) {
       while (static_cast<int>(log.pairs.size()) < planned) {
         if (hooks.stop && hooks.stop->load()) throw Interrupted();
-        refuse_strangers(hooks);
+        refuse_strangers_once_ours_left(hooks);
         {
           PairRun run(plan, hooks, began, random);
           log.pairs.push_back(run.measure());
@@ -294,10 +280,11 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
       planned = t.looks[static_cast<size_t>(look++)].pairs;
     }
   } catch (const ArmFailure& e) {
-    finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed, e.what());
+    finish(Verdict::invalid, reason::kArmFailed, e.what());
+  } catch (const ForeignProcess& e) {
+    finish(Verdict::invalid, reason::kForeignProcess, e.what());
   } catch (const Interrupted&) {
-    finish(Verdict::undecided, reason::kInterrupted,
-           fmt::format("stopped after {} of {} pairs; what was measured is kept", log.pairs.size(), planned));
+    finish(Verdict::undecided, reason::kInterrupted, stopped_sentence(log.pairs.size(), planned));
   }
   kill_orphans(others);
   log.turns = log.decision;

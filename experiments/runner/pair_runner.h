@@ -153,7 +153,7 @@ struct RunLog {
   // its ratio and interval count, not its verdict.
   std::vector<PairRecord> pairs;
   std::optional<Decision> turns;
-  std::optional<EqualClocks> equal_clocks;  // by turns, else by steps 2 to 5, else by the clocks
+  std::optional<EqualClocks> equal_clocks;  // by turns, else by steps 2 to 5
   std::string equal_clocks_absent;          // why there is none
 
   std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide

@@ -77,11 +77,8 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const PairPlan& pair
     } catch (const Interrupted&) {
       report->launches_absent = "interrupted";
     }
-    if (report->launches && !report->launches->same) {
-      r.log.decision.verdict = Verdict::invalid;
-      r.log.decision.reason = reason::kArmFailed;
-      r.log.decision.sentence = fmt::format("arm {}: {}", spec->label, report->launches->sentence);
-    }
+    if (report->launches && !report->launches->same)
+      r.make_invalid(reason::kArmFailed, fmt::format("arm {}: {}", spec->label, report->launches->sentence));
   }
 }
 
@@ -116,9 +113,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
     for (const auto& [arm, document] : {std::pair('A', &da), std::pair('B', &db)})
       if (const auto step_ns = step_ns_of(r.log, arm))
         if (const auto why = below_physical_floor(*step_ns, *document)) {
-          r.log.decision.verdict = Verdict::invalid;
-          r.log.decision.reason = reason::kArmFailed;
-          r.log.decision.sentence = fmt::format("arm {}: {}", arm, *why);
+          r.make_invalid(reason::kArmFailed, fmt::format("arm {}: {}", arm, *why));
           r.same_code.reset();
         }
   } catch (const stepscope::InputError& e) {

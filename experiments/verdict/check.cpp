@@ -5,7 +5,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/statistics.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/make_document.h"
 
@@ -66,11 +65,7 @@ std::optional<double> step_of(const WorkloadSection& w, char arm) {
     if (!w.sustained) return std::nullopt;
     return arm == 'A' ? w.sustained->a.step_ns : w.sustained->b.step_ns;
   }
-  std::vector<double> blocks;
-  for (const PairRow& p : w.pairs)
-    for (const BlockRow& b : p.blocks)
-      if (b.arm == arm) blocks.push_back(b.step_ns);
-  return blocks.empty() ? std::nullopt : std::optional(stepscope::median(blocks));
+  return median_step_ns(w.pairs, arm);
 }
 
 void check_memory(const WorkloadSection& w, std::vector<std::string>& out) {

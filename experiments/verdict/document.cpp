@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "base/statistics.h"
 
 namespace experiments {
 
@@ -54,6 +57,15 @@ std::optional<RatioSection> WorkloadSection::at_equal_clocks() const {
   if (!statistics.ratio) return std::nullopt;
   return RatioSection{*statistics.ratio, statistics.ratio_interval.value_or(Range{*statistics.ratio, *statistics.ratio}),
                       statistics.log_ratio_sd.value_or(0), statistics.pairs.value_or(0)};
+}
+
+std::optional<double> median_step_ns(const std::vector<PairRow>& pairs, char arm) {
+  std::vector<double> blocks;
+  for (const PairRow& p : pairs)
+    for (const BlockRow& b : p.blocks)
+      if (b.arm == arm) blocks.push_back(b.step_ns);
+  if (blocks.empty()) return std::nullopt;
+  return stepscope::median(std::move(blocks));
 }
 
 Verdict overall(const std::vector<Verdict>& verdicts) {

@@ -285,6 +285,9 @@ bool says_the_same(const Json& a, const Json& b);  // they have none
 // SHA-256 of the compact JSON of all fields but content_sha256.
 std::string content_sha256(Json json);
 
+// Median over an arm's blocks in turns; nullopt without blocks.
+std::optional<double> median_step_ns(const std::vector<PairRow>& pairs, char arm);
+
 // Of a whole experiment: invalid before slower before undecided before faster before same.
 Verdict overall(const std::vector<Verdict>& verdicts);
 Verdict verdict_of(const VerdictDocument& document);

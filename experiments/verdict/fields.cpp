@@ -23,7 +23,7 @@ std::optional<Procedure> WordsOf<Procedure>::parse(std::string_view text) {
   return parse_word(text, {Procedure::alone, Procedure::in_turns});
 }
 std::optional<EqualClocksBy> WordsOf<EqualClocksBy>::parse(std::string_view text) {
-  return parse_word(text, {EqualClocksBy::turns, EqualClocksBy::full_clock, EqualClocksBy::clocks});
+  return parse_word(text, {EqualClocksBy::turns, EqualClocksBy::full_clock});
 }
 
 // ---- the experiment and where it ran
@@ -223,7 +223,7 @@ const List<RatioSection>& FieldsOf<RatioSection>::list() {
 const List<EqualClocksSection>& FieldsOf<EqualClocksSection>::list() {
   using E = EqualClocksSection;
   static const List<E> list{
-      field<&E::by>("by", "", "`turns`: resident pairs in short blocks; `full_clock`: steps 2 to 5 of fresh processes; `clocks`: computed"),
+      field<&E::by>("by", "", "`turns`: resident pairs in short blocks; `full_clock`: steps 2 to 5 of fresh processes"),
       field<&E::ratio>("ratio", "", "step times at one clock, B / A"),
       field<&E::sm_clock_mhz>("sm_clock_mhz", "MHz", "at which it was measured, where that is known"),
   };

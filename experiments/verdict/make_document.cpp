@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "base/nvml.h"
 #include "base/statistics.h"
@@ -194,6 +195,12 @@ WorkloadSection workload_section(const WorkloadResult& r, const Thresholds& thre
 }
 
 }  // namespace
+
+void WorkloadResult::make_invalid(std::string_view reason, std::string sentence) {
+  log.decision.verdict = Verdict::invalid;
+  log.decision.reason = reason;
+  log.decision.sentence = std::move(sentence);
+}
 
 void fill_saving(WorkloadSection& w, const Decision& d) {
   if (!w.a_step_ns || !d.log_ratio) return;

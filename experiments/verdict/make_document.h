@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/plan/experiment_file.h"
@@ -21,6 +22,9 @@ struct WorkloadResult {
   double planted_pct = 0;
   int64_t a_gpus = 1, b_gpus = 1;
   std::optional<WorkloadSection> decided_before;  // by a command that this one goes on from; the rest is then empty
+
+  // Whatever was measured: its numbers stay, and decide nothing. `reason`: one of decision.h.
+  void make_invalid(std::string_view reason, std::string sentence);
 };
 
 struct RunFacts {

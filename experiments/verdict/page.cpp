@@ -8,7 +8,6 @@
 
 #include "base/atomic_file.h"
 #include "base/read_file.h"
-#include "base/statistics.h"
 #include "base/text.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/words.h"
@@ -163,13 +162,7 @@ std::optional<double> step_in_turns(const WorkloadSection& w, char arm) {
   if (w.procedure == Procedure::in_turns) return arm == 'A' ? w.a_step_ns : w.b_step_ns;
   if (!w.equal_clocks || !w.sustained) return std::nullopt;
   if (w.equal_clocks->by == EqualClocksBy::full_clock) return arm == 'A' ? w.sustained->a.full_clock_ns : w.sustained->b.full_clock_ns;
-  if (w.equal_clocks->by != EqualClocksBy::turns) return std::nullopt;
-  std::vector<double> steps;
-  for (const PairRow& p : w.pairs)
-    for (const BlockRow& b : p.blocks)
-      if (b.arm == arm) steps.push_back(b.step_ns);
-  if (steps.empty()) return std::nullopt;
-  return stepscope::median(std::move(steps));
+  return median_step_ns(w.pairs, arm);
 }
 
 std::string sustained_rows(const WorkloadSection& w) {

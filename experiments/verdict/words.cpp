@@ -46,9 +46,7 @@ std::string equal_clocks_words(const WorkloadSection& w) {
   if (w.procedure == Procedure::in_turns) return w.whole_programs ? "in turns, whole programs (a burst)" : "in turns";
   if (!w.equal_clocks) return "not measured";
   const EqualClocksSection& e = *w.equal_clocks;
-  const std::string how = e.by == EqualClocksBy::turns        ? "in turns"
-                          : e.by == EqualClocksBy::full_clock ? "first steps of a process"
-                                                              : "computed from the clocks";
+  const std::string how = e.by == EqualClocksBy::turns ? "in turns" : "first steps of a process";
   return e.sm_clock_mhz ? fmt::format("{}, {:.0f} MHz", how, *e.sm_clock_mhz) : how;
 }
 

@@ -12,6 +12,7 @@ import torch
 from . import _reference as reference
 from ._check import loss_of, recorded_calls, run_model
 from ._errors import Refused, StepscopeError
+from ._swap import inside_compiled, own_class
 from ._tables import table
 
 
@@ -19,7 +20,7 @@ from ._tables import table
 class Row:
     what: str
     shape: str
-    how: str           # "graph": replayed CUDA graphs, device time; "eager": with the host's launches
+    how: str           # "graph": replayed CUDA graphs, device time; "eager": with the host's launches; "compiled": as eager, by torch.compile
     torch_ms: float    # median
     ours_ms: float
     ratio: float       # ours / PyTorch's, median of the pairs
@@ -186,9 +187,8 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
     stay."""
     if not hasattr(report, "off"):
         raise Refused(f"report is {type(report).__name__}; give bench() what replace() returned for this model")
-    if report.model is not getattr(model, "_orig_mod", model):
-        other = type(report.model)
-        raise Refused(f"the report is of another model (a {getattr(other, '_stepscope_was', other).__name__}); give bench() what replace() returned for this one")
+    if report.model is not inside_compiled(model):
+        raise Refused(f"the report is of another model (a {own_class(report.model).__name__}); give bench() what replace() returned for this one")
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
     with report.off():
@@ -210,14 +210,14 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
         del calls
     steps = steps or (("eager", "compiled") if compiled else ("eager",))
     if "eager" in steps:
-        rows.append(_bench_steps("step", model, twin, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
+        rows.append(_bench_steps("step", "eager", model, twin, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
     if "compiled" in steps:
         arms = (torch.compile(model), torch.compile(twin))
-        rows.append(_bench_steps("step, both compiled", *arms, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
+        rows.append(_bench_steps("step, both compiled", "compiled", *arms, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
     return BenchReport(rows)
 
 
-def _bench_steps(what, model, twin, batch, report, optimizer, cast, cuda, blocks, block_ms):
+def _bench_steps(what, how, model, twin, batch, report, optimizer, cast, cuda, blocks, block_ms):
     own = optimizer(twin.parameters()) if optimizer else None
     ours = optimizer(model.parameters()) if optimizer else None
     undo = None
@@ -226,8 +226,8 @@ def _bench_steps(what, model, twin, batch, report, optimizer, cast, cuda, blocks
         undo = take_over(ours)
         if isinstance(undo, str):
             raise StepscopeError(f"the optimizer is not replaced: {undo}")
-    row = paired(what, _batch_shape(batch), "eager" if "compiled" not in what else "compiled", _step(twin, batch, own, cast),
-                 _step(model, batch, ours, cast), cuda=cuda, blocks=blocks, block_ms=block_ms)
+    row = paired(what, _batch_shape(batch), how, _step(twin, batch, own, cast), _step(model, batch, ours, cast), cuda=cuda, blocks=blocks,
+                 block_ms=block_ms)
     if undo is not None:
         undo(False)
     return row

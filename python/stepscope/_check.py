@@ -3,8 +3,9 @@ PyTorch's own error in the same types. The budget is twice that, and never less 
 
 Some inputs have no answer that accurate. The mean of a constant row, off by half a unit in its last place, is multiplied by
 1/sqrt(eps) = 316; where one score wins a row, the gradient of the scores is the difference of two equal sums. So an error also passes, row
-by row, that is at most twice what the truth moves by when float32's roundings are put into its inputs (attention: into its sums, _reference.py). That is backward stability (N. Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). On ordinary rows it
-is less than the rounding of the type, so it is only computed where the budget does not hold."""
+by row, that is at most twice what the truth moves by when float32's roundings are put into its inputs (attention: into its sums,
+_reference.py). That is backward stability (N. Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). On ordinary rows it is
+less than the rounding of the type, so it is only computed where the budget does not hold."""
 import contextlib
 import dataclasses
 import math
@@ -15,6 +16,7 @@ import torch
 from . import _reference as reference
 from . import _ops, functional
 from ._errors import CheckFailed, Refused, StepscopeError
+from ._swap import is_replaced
 from ._tables import number, table
 
 # A tensor that passes through one or two roundings to bfloat16 (8 bits) or float32 (24 bits) cannot be nearer than this.
@@ -108,6 +110,19 @@ def _where(got, truth, at):
     return f"row {at} column {column}: {got[column].item():.5g}, truth {truth[column].item():.5g}"
 
 
+def _malformed(call, name, ours, own, truth):
+    """What is wrong with the form of an answer, so that its numbers need no look; "" where nothing is."""
+    if ours is None:
+        return "no gradient: the kernel's backward gave none, or the kernel computes where autograd does not look (no_grad, detach)"
+    if ours.shape != truth.shape:
+        return f"shape {tuple(ours.shape)}, PyTorch's is {tuple(truth.shape)}"
+    # Wider than PyTorch's costs memory and time that nobody asked for. Narrower is what autocast means for our layernorm; the error says
+    # whether it is enough. A loss may be wider than its logits, and gradients have their tensors' types.
+    if name == "out" and call.op != "loss" and ours.dtype.itemsize > own.dtype.itemsize:
+        return f"type {_ops.word_of(ours.dtype)}, PyTorch's is {_ops.word_of(own.dtype)}"
+    return ""
+
+
 def compare(call, seed=0):
     """Rows of one recorded call. A shape or type of an answer that is not PyTorch's is a row as well."""
     upstream = reference.upstream_for(call, seed)
@@ -116,22 +131,12 @@ def compare(call, seed=0):
     truth = reference.forward_and_gradients(function, reference.converted(call, torch.float64), upstream)
     own = reference.forward_and_gradients(function, reference.converted(call, storage), upstream)
     ours = reference.forward_and_gradients(call.run, call.tensors, upstream)
-    rows, moved = [], None
+    shape, rows, moved = tuple(call.tensors[0].shape), [], None
     for i, (name, o, p, t) in enumerate(zip(reference.tensor_names(call.op), ours, own, truth)):
-        shape = tuple(call.tensors[0].shape)
-        if o is None:
-            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], "no gradient: the kernel's backward gave none, "
-                            "or the kernel computes where autograd does not look (no_grad, detach)", False))
-            continue
-        if o.shape != t.shape:
-            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"shape {tuple(o.shape)}, PyTorch's is "
-                            f"{tuple(t.shape)}", False))
-            continue
-        # Wider than PyTorch's costs memory and time that nobody asked for. Narrower is what autocast means for our layernorm; the error says
-        # whether it is enough. A loss may be wider than its logits, and gradients have their tensors' types.
-        if i == 0 and call.op != "loss" and o.dtype.itemsize > p.dtype.itemsize:
-            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"type {_ops.word_of(o.dtype)}, PyTorch's is "
-                            f"{_ops.word_of(p.dtype)}", False))
+        wrong = _malformed(call, name, o, p, t)
+        if wrong:
+            rows.append(Row(call.op, call.site, shape, name, error=math.inf, torch_error=0, row_error=math.inf, torch_row_error=0,
+                            budget=FLOOR[storage], worst=wrong, ok=False))
             continue
         error, row_errors = _errors(o, t)
         torch_error, torch_rows = _errors(p, t)
@@ -177,7 +182,7 @@ def hostile(op, like, settings, run):
 def named_sites(model):
     """Calls recorded inside carry the name of the module that made them."""
     handles = [m.register_forward_pre_hook(lambda module, inputs, name=name: functional.set_site(name))
-               for name, m in model.named_modules() if hasattr(type(m), "_stepscope_was")]
+               for name, m in model.named_modules() if is_replaced(m)]
     try:
         yield
     finally:
@@ -240,11 +245,11 @@ def check(model, batch, *, seed=0, hostile_rows=True, most_loss_rows=2048):
     report = CheckReport(rows)
     if not report.ok:
         raise CheckFailed(f"{sum(not r.ok for r in rows)} of {len(rows)} tensors are worse than {FACTOR:g} x PyTorch's own error\n{report}", rows)
-    _warn_of_a_dead_batch(output)
+    _refuse_a_dead_batch(output)
     return report
 
 
-def _warn_of_a_dead_batch(output):
+def _refuse_a_dead_batch(output):
     """A loss near zero has gradients near zero, of which any relative error is noise."""
     try:
         loss = loss_of(output).item()

@@ -230,6 +230,20 @@ def _scheduled(optimizer):
     return step
 
 
+def _take(optimizer):
+    optimizer._stepscope_flat = _Flat(optimizer)
+    optimizer.__class__ = _Taken
+    if "step" in vars(optimizer):
+        optimizer.step = _scheduled(optimizer)
+
+
+def _give_back(optimizer):
+    flat = optimizer._stepscope_flat
+    optimizer.state.update(flat.state(optimizer.param_groups, flat.dtype))
+    del optimizer._stepscope_flat
+    optimizer.__class__ = torch.optim.AdamW
+
+
 def take_over(optimizer, model=None):
     """Makes a torch.optim.AdamW step with stepscope's kernel, in place. Returns why it cannot (str), or a function: False gives it back to
     PyTorch with its state, True takes it again. model: refuses an optimizer that has none of its parameters."""
@@ -240,21 +254,15 @@ def take_over(optimizer, model=None):
         return "none of its parameters is the model's; give the optimizer that was made of this model's parameters"
 
     def swap(on):
-        if on:
-            why = _why_not(optimizer)
-            if why:
-                raise Refused(f"adamw: {why}")
-            optimizer._stepscope_flat = _Flat(optimizer)
-            optimizer.__class__ = _Taken
-            if "step" in vars(optimizer):
-                optimizer.step = _scheduled(optimizer)
-        else:
-            flat = optimizer._stepscope_flat
-            optimizer.state.update(flat.state(optimizer.param_groups, flat.dtype))
-            del optimizer._stepscope_flat
-            optimizer.__class__ = torch.optim.AdamW
+        if not on:
+            _give_back(optimizer)
+            return
+        why = _why_not(optimizer)  # PyTorch stepped it meanwhile, and a user may have changed it
+        if why:
+            raise Refused(f"adamw: {why}")
+        _take(optimizer)
 
-    swap(True)
+    _take(optimizer)
     return swap
 
 

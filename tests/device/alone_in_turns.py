@@ -7,7 +7,7 @@ A step is a line on stdout that begins with `step` and a number, as stepscope's 
 A process is ended so many seconds after its first step, and the second half of them counts: mean ms a step by the clock, joules a step by the
 GPU's energy counter (the first of CUDA_VISIBLE_DEVICES, else GPU 0; by NVML's numbers, which are CUDA's where the GPUs are alike), the SM
 clock in the middle of the half. Without --order: there and back. Then the ratio of means of every program to the first. Exit 1 when a process
-ends by itself or shows fewer than 20 steps in its half.
+ends by itself or shows fewer than 20 steps in its half, 2 for wrong arguments, 3 where NVML is missing or does not answer.
 Needs only Python's standard library and NVML; used on the GPU machine, never to build or run stepscope.
 """
 import argparse
@@ -24,9 +24,16 @@ import time
 STEP = re.compile(rb"^step +\d+")
 
 
+class MachineError(Exception):
+    """This machine cannot measure; the sentence says why."""
+
+
 class Meter:
     def __init__(self):
-        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as e:
+            raise MachineError(f"NVML cannot be loaded: {e}") from None
         self.device = ctypes.c_void_p()
         self.check(self.nvml.nvmlInit_v2(), "nvmlInit")
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
@@ -35,12 +42,12 @@ class Meter:
         elif gpu.isdigit():
             self.check(self.nvml.nvmlDeviceGetHandleByIndex_v2(int(gpu), ctypes.byref(self.device)), f"nvmlDeviceGetHandleByIndex({gpu})")
         else:
-            sys.exit(f"alone_in_turns.py: CUDA_VISIBLE_DEVICES begins with '{gpu}': expected a number or GPU-UUID")
+            raise MachineError(f"CUDA_VISIBLE_DEVICES begins with '{gpu}': expected a number or GPU-UUID")
 
     @staticmethod
     def check(code, call):
         if code != 0:
-            sys.exit(f"alone_in_turns.py: {call} failed with {code}")
+            raise MachineError(f"{call} failed with {code}")
 
     def joules(self):
         value = ctypes.c_ulonglong()
@@ -91,6 +98,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--order", help="names, with commas between")
     args = parser.parse_args()
+    for program in args.programs:
+        if "=" not in program:
+            parser.error(f"'{program}': expected NAME=COMMAND")
     commands = dict(p.split("=", 1) for p in args.programs)
     order = args.order.split(",") if args.order else list(commands) + list(reversed(commands))
     unknown = [name for name in order if name not in commands]
@@ -112,8 +122,12 @@ def main():
         if runs and base:
             ratio = [statistics.mean(r[i] for r in runs) / statistics.mean(r[i] for r in base) for i in (0, 1)]
             print(f"{name:<16} {ratio[0]:.4f} of the time, {ratio[1]:.4f} of the joules, {len(runs)} processes", flush=True)
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except MachineError as e:
+        print(f"alone_in_turns.py: {e}", file=sys.stderr)
+        sys.exit(3)

@@ -54,7 +54,10 @@ def arguments():
     p.add_argument("--limit-s", type=float, default=float("inf"), help="no round begins so long after the start")
     p.add_argument("--out")
     o = p.parse_args(own)
-    o.train = train
+    o.train, o.ways = train, o.ways.split(",")
+    unknown = [way for way in o.ways if way not in EXPECTED]
+    if unknown:
+        p.error(f"--ways: '{unknown[0]}': expected some of {', '.join(EXPECTED)}")
     return o
 
 
@@ -211,7 +214,7 @@ class Campaigns:
     """All rounds, of whichever campaign comes for the next one."""
 
     def __init__(self, o):
-        self.o, self.ways, self.here = o, o.ways.split(","), names()
+        self.o, self.ways, self.here = o, o.ways, names()
         self.lock, self.begun, self.rounds = threading.Lock(), 0, []
         self.end = time.monotonic() + o.limit_s
 

@@ -464,7 +464,13 @@ def main():
     unknown = [part for part in o.parts if part not in PARTS]
     if unknown:
         p.error(f"{unknown[0]}: expected some of {', '.join(PARTS)}")
-    o.cases = [(c.split(":")[0], int(c.split(":")[1])) for c in o.cases.split(",")]
+    for case in o.cases.split(","):
+        if not re.fullmatch(r"[^:]+:\d+", case):
+            p.error(f"--cases: '{case}': expected TRAINER:BATCH")
+    for batch in o.batches.split(","):
+        if not batch.isdecimal():
+            p.error(f"--batches: '{batch}': expected a number")
+    o.cases = [(trainer, int(batch)) for trainer, batch in (c.split(":") for c in o.cases.split(","))]
     o.batches = [int(b) for b in o.batches.split(",")]
     if o.turns < 1:
         p.error("--turns: expected at least 1")

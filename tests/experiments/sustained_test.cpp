@@ -208,7 +208,7 @@ TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
 class FailsInTurns final : public simulation::SimulatedArm {
  public:
   using SimulatedArm::SimulatedArm;
-  BlockTimes block(int, double) override { throw ArmFailure("crashed", "arm B exited with code 9"); }
+  BlockTimes block(int, double) override { throw ArmFailure("arm B exited with code 9"); }
 };
 
 TEST(sustained, a_failure_in_turns_is_said_and_leaves_the_verdict) {

@@ -1,6 +1,10 @@
-#include "experiments/runner/check_plan.h"
+#include "experiments/runner/both_procedures.h"
 
 #include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
 
 #include "base/errors.h"
 
@@ -26,6 +30,22 @@ void check_common(const PairPlan& p) {
 
 std::unique_ptr<Arm> arm_of(const ArmSpec& spec, const Hooks& hooks) {
   return hooks.make_arm ? hooks.make_arm(spec) : make_arm(spec, hooks.stop);
+}
+
+void refuse_strangers(const Hooks& hooks, int own) {
+  if (!hooks.foreign_process) return;
+  if (const auto who = hooks.foreign_process(own)) throw ForeignProcess(*who);
+}
+
+void refuse_strangers_once_ours_left(const Hooks& hooks) {
+  if (!hooks.foreign_process) return;
+  std::optional<std::string> who;
+  for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (who) throw ForeignProcess(*who);
+}
+
+std::string stopped_sentence(size_t pairs, int planned) {
+  return fmt::format("stopped after {} of {} pairs; what was measured is kept", pairs, planned);
 }
 
 }  // namespace experiments
