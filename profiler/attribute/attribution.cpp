@@ -121,16 +121,42 @@ void check_tensor_use(Attribution& a) {
   add_missing(a.missing, "tensor_use_above_100", above, first);
 }
 
-void check_kernels(Attribution& a) {
+// SM clocks at which the steps ran that were timed and traced; of a recording without samples any clock.
+struct Clocks {
+  double lowest_hz = 0, highest_hz = 0;
+};
+std::optional<Clocks> clocks_of_steps(const Recording& r) {
+  std::optional<Clocks> out;
+  for (const EnvironmentSample& s : r.environment) {
+    if (s.phase != Phase::timed && s.phase != Phase::activity && s.phase != Phase::program) continue;
+    const double hz = s.sm_clock_mhz * 1e6;
+    if (!out) out = Clocks{hz, hz};
+    out = Clocks{std::min(out->lowest_hz, hz), std::max(out->highest_hz, hz)};
+  }
+  return out;
+}
+
+// Whether a kernel took another time while it was counted than its clock there explains. One that computes takes as many cycles at any clock, one
+// that waits for memory as much time, so all in between is explained. At the power limit a step of all kernels runs at a lower clock than its
+// attention counted alone.
+bool took_another_time(const KernelCounters& counted, double duration_ns, const std::optional<Clocks>& clocks) {
+  double shortest = duration_ns, longest = duration_ns;
+  if (clocks && counted.sm_clock_hz.value_or(0) > 0) {
+    shortest *= std::min(1.0, clocks->lowest_hz / *counted.sm_clock_hz);
+    longest *= std::max(1.0, clocks->highest_hz / *counted.sm_clock_hz);
+  }
+  constexpr double kMore = kCountedTime_pct / 100;
+  return !(*counted.counted_time_ns >= shortest * (1 - kMore) && *counted.counted_time_ns <= longest * (1 + kMore));
+}
+
+void check_kernels(Attribution& a, const std::optional<Clocks>& clocks) {
   int64_t differs = 0, above = 0;
   std::string first_differs, first_above;
   for (const AttributedLaunch& l : a.launches) {
     if (l.record->activity != Activity::kernel || !(l.duration_ns >= kCheckedDuration_ns)) continue;
-    if (l.counters.counted_time_ns) {
-      const double change = (*l.counters.counted_time_ns / l.duration_ns - 1) * 100;
-      if (!(std::abs(change) <= kCountedTime_pct) && differs++ == 0)
-        first_differs = fmt::format("kernel {} '{}' took {:+.0f}%", l.record->index, l.record->name, change);
-    }
+    if (l.counters.counted_time_ns && took_another_time(l.counters, l.duration_ns, clocks) && differs++ == 0)
+      first_differs = fmt::format("kernel {} '{}' took {:+.0f}%", l.record->index, l.record->name,
+                                  (*l.counters.counted_time_ns / l.duration_ns - 1) * 100);
     if (l.roofline.dram_ns && *l.roofline.dram_ns / l.duration_ns * 100 > kAboveCeiling_pct && above++ == 0)
       first_above = fmt::format("kernel {} '{}' at {:.0f}% of the ceiling", l.record->index, l.record->name,
                                 *l.roofline.dram_ns / l.duration_ns * 100);
@@ -286,7 +312,7 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
   roofline.tensor_measured = a.tensor_metric || a.tensor_instructions_metric;
   for (AttributedLaunch& l : a.launches) l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, roofline);
   make_groups(a);
-  check_kernels(a);
+  check_kernels(a, clocks_of_steps(recording));
   add_work(a, input);
   // Ranges below the step of a program without our words are no passes.
   if (a.has_leaf_ranges || !input.foreign) check_whole_passes(a, whole_passes);

@@ -19,7 +19,7 @@ namespace profiler {
 inline constexpr double kConservation_pct = 0.5;
 inline constexpr double kPassCounters_pct = 5.0;        // whole pass against the sum of its kernels
 inline constexpr double kPassCounters_bytes = 5e6;      // below it dirty L2 lines of neighbours decide
-inline constexpr double kCountedTime_pct = 20.0;        // counted against traced time of a kernel
+inline constexpr double kCountedTime_pct = 20.0;        // counted against traced time of a kernel, beyond what their clocks explain
 inline constexpr double kCheckedDuration_ns = 20000.0;  // checks of single kernels look at longer ones only
 inline constexpr double kAboveCeiling_pct = 102.0;
 inline constexpr double kTensorUse_pct = 102.0;

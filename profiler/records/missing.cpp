@@ -80,8 +80,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Per-kernel DRAM bytes of a pass differ over 5% from the pass counted as a whole; copies and memsets "
      "are only in the latter."},
     {"kernel_time_differs_in_counter_run", notice, "attribute",
-     "Kernels ran over 20% more or fewer cycles while being counted; their bytes may not be those of "
-     "training."},
+     "Kernels took over 20% more or less time while being counted than the clocks there and in the traced steps explain; their bytes may "
+     "not be those of training."},
     {"above_ceiling", notice, "attribute",
      "A kernel moved more bytes per second than 102% of the measured ceiling: counter, time or ceiling is "
      "wrong."},

@@ -182,10 +182,27 @@ TEST(Counters, SeveralSetsComplementEachOther) {
 
 TEST(Counters, AKernelThatTookAnotherTimeWhileCountedIsFlagged) {
   Recording r = fixture::recording(kTwo);
+  r.environment.clear();
   r.counters[1].values[0] = 400'000;
   const auto a = attribute(r, fixture::input());
   EXPECT_NE(detail_of(*a, "kernel_time_differs_in_counter_run").find("+33%"), std::string::npos);
   EXPECT_DOUBLE_EQ(a->launches[1].duration_ns, 300'000) << "the counted time never becomes the kernel's";
+}
+
+// A kernel that computes takes 1400/1980 of its time where it is counted at 1980 MHz and the step ran at 1400.
+TEST(Counters, AnotherTimeThatTheClockExplainsIsNotFlagged) {
+  const auto said = [](double counted_ns, double counted_hz, double step_mhz) {
+    Recording r = fixture::recording(kTwo);
+    r.environment.assign(1, {.time_ns = 0, .phase = Phase::timed, .sm_clock_mhz = step_mhz});
+    r.counters[1].values[0] = counted_ns, r.counters[1].values[7] = counted_hz;
+    return detail_of(*attribute(r, fixture::input()), "kernel_time_differs_in_counter_run");
+  };
+  EXPECT_EQ(said(300'000 * 1400 / 1980.0, 1980e6, 1400), "");
+  EXPECT_EQ(said(300'000, 1980e6, 1400), "") << "one that waits for memory";
+  EXPECT_THAT(said(300'000 * 0.5, 1980e6, 1400), ::testing::HasSubstr("-50%"));
+  EXPECT_THAT(said(300'000 * 1.3, 1980e6, 1400), ::testing::HasSubstr("+30%")) << "a higher clock makes nothing slower";
+  EXPECT_EQ(said(300'000 * 1.3, 1400e6, 1980), "");
+  EXPECT_THAT(said(300'000 * 0.7, 1400e6, 1980), ::testing::HasSubstr("-30%"));
 }
 
 TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {
