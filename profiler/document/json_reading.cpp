@@ -19,6 +19,7 @@
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
 #include "profiler/document/missing_rows.h"
+#include "profiler/document/statistics.h"
 #include "profiler/records/missing.h"
 #include "profiler/records/names.h"
 #include "profiler/records/record_json.h"
@@ -89,6 +90,13 @@ void check_no_row_twice(const std::vector<Row>& rows, const std::string& source,
           fmt::format("{}: {}[{}]: the same row as {}[{}], expected each once", source, place, i, place, first->second));
 }
 
+void check_sum_of_passes(const ProfileDocument& d, const Number& found, Number Floored::*member, const std::string& source,
+                         std::string_view field) {
+  double sum = 0;
+  for (const PassRow& p : d.passes) sum += (p.*member).value_or(0);
+  if (found) check_number(*found, sum, source, fmt::format("totals.{}", field), fmt::format("the sum of passes[].{}", field));
+}
+
 // Tables and differences are added up from these rows, and say that they sum to the step.
 void check_sums(const ProfileDocument& d, const std::string& source) {
   check_no_row_twice(d.passes, source, "passes", [](const PassRow& r) { return r.name; });
@@ -102,15 +110,23 @@ void check_sums(const ProfileDocument& d, const std::string& source) {
   for (const KernelRow& k : d.kernels) kernels_ns += k.time_ns;
   check_number(*t.passes_ns, passes_ns, source, "totals.passes_ns", "the sum of passes[].time_ns");
   if (!t.unattributed_ns) return;
-  if (!is_missing(d, "record_reduced"))
+  if (!is_missing(d, "record_reduced")) {
+    double launches = 0, copies = 0;
+    for (const KernelRow& k : d.kernels) launches += static_cast<double>(k.launches), copies += static_cast<double>(k.copies);
     check_number(*t.passes_ns + *t.unattributed_ns, kernels_ns, source, "totals.passes_ns + unattributed_ns",
                  "the sum of kernels[].time_ns");
+    if (t.launches) check_number(static_cast<double>(*t.launches), launches, source, "totals.launches", "the sum of kernels[].launches");
+    if (t.copies) check_number(static_cast<double>(*t.copies), copies, source, "totals.copies", "the sum of kernels[].copies");
+  }
+  check_sum_of_passes(d, t.floor_ns, &Floored::floor_ns, source, "floor_ns");
+  check_sum_of_passes(d, t.headroom_ns, &Floored::headroom_ns, source, "headroom_ns");
   if (t.time_ns && *t.time_ns > 0 && t.idle_ns && t.conservation_error_pct)
     check_number(*t.conservation_error_pct, (*t.passes_ns + *t.unattributed_ns + *t.idle_ns - *t.time_ns) / *t.time_ns * 100, source,
                  "totals.conservation_error_pct", "what passes_ns, unattributed_ns and idle_ns differ from time_ns by");
 }
 
-// What is said of the samples lies among them, whichever way it was computed.
+// `diff --fail-if-slower` judges by the median, and charts draw the samples. Quantiles and the interval lie among the samples, whichever way
+// they were computed.
 void check_step_times(const StepTime& t, const std::string& source) {
   if (t.samples.empty()) return;
   const auto [low, high] = std::minmax_element(t.samples.begin(), t.samples.end());
@@ -120,6 +136,12 @@ void check_step_times(const StepTime& t, const std::string& source) {
       if (const Number v = t.*(*member); v && !(*v >= *low - slack && *v <= *high + slack))
         throw stepscope::InputError(
             fmt::format("{}: timing.step_time_ns.{}: found {}, expected {} to {}: the samples lie there", source, f.name, *v, *low, *high));
+  const auto is = [&](const char* name, const Number& found, const Number& expected) {
+    if (found && expected)
+      check_number(*found, *expected, source, fmt::format("timing.step_time_ns.{}", name), fmt::format("the {} of the samples", name));
+  };
+  is("median", t.median, quantile(t.samples, 0.5));
+  is("mean", t.mean, mean(t.samples));
 }
 
 // A word of a closed list: tables, the page's roofline and `diff` go by it.
@@ -170,9 +192,16 @@ void take_tokens_of_all_ranks(ProfileDocument& d) {
   }
 }
 
-// Times and tokens/s are worked out of what stands beside them.
+// Times, tokens/s and FLOP/s are worked out of what stands beside them.
 void check_rates(const ProfileDocument& d, const std::string& source) {
   const Number tokens = d.run.tokens_per_step.value_or(0) > 0 ? Number(static_cast<double>(*d.run.tokens_per_step)) : std::nullopt;
+  if (const Number& median = d.timing.step_time_ns.median; d.run.model_flops && median.value_or(0) > 0 && d.timing.model_flops_per_s)
+    check_number(*d.timing.model_flops_per_s, *d.run.model_flops / *median * 1e9, source, "timing.model_flops_per_s",
+                 "run.model_flops / timing.step_time_ns.median");
+  if (const auto ceiling = d.ceilings.matmul_flops_per_s.find(d.timing.matmul_ceiling.value_or(""));
+      ceiling != d.ceilings.matmul_flops_per_s.end() && ceiling->second > 0 && d.timing.of_matmul_ceiling_pct && d.timing.model_flops_per_s)
+    check_number(*d.timing.of_matmul_ceiling_pct, *d.timing.model_flops_per_s / ceiling->second * 100, source,
+                 "timing.of_matmul_ceiling_pct", "model_flops_per_s in percent of ceilings.matmul_flops_per_s." + ceiling->first);
   if (const Number& median = d.timing.step_time_ns.median; tokens && median.value_or(0) > 0 && d.timing.tokens_per_s)
     check_number(*d.timing.tokens_per_s, tokens_per_s(*tokens, *median), source, "timing.tokens_per_s",
                  "run.tokens_per_step / timing.step_time_ns.median");

@@ -21,14 +21,22 @@ std::string collective_name(const CollectiveRow& c) {
   return name;
 }
 
+// The document's times begin with main_rank's step, and another rank may have begun before it. Perfetto drops what lies before 0.
+double first_begin(const ProfileDocument& d) {
+  double first = 0;
+  for (const LaneRow& l : d.lanes) first = std::min(first, l.start_ns);
+  for (const CollectiveRankRow& c : d.collective_ranks) first = std::min(first, c.start_ns);
+  return first;
+}
+
 // Streams run in order, but records of neighbours may overlap by some ns; the earlier one is cut, so that slices nest.
-void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, int64_t track) {
+void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, int64_t track, double zero_ns) {
   std::stable_sort(rows.begin(), rows.end(), [](const LaneRow* a, const LaneRow* b) { return a->start_ns < b->start_ns; });
   for (size_t i = 0; i < rows.size(); ++i) {
     const LaneRow& l = *rows[i];
     double end = l.start_ns + l.shown_ns;
     if (i + 1 < rows.size()) end = std::min(end, std::max(l.start_ns, rows[i + 1]->start_ns));
-    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns, end, rank, track);
+    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns - zero_ns, end - zero_ns, rank, track);
     Json& a = e["args"];
     a["name"] = l.name;
     if (l.pass) a["pass"] = *l.pass;
@@ -38,16 +46,17 @@ void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, in
   }
 }
 
-void add_collectives(Json& events, const ProfileDocument& d) {
+void add_collectives(Json& events, const ProfileDocument& d, double zero_ns) {
   std::map<int64_t, const CollectiveRow*> rows;
   for (const CollectiveRow& c : d.collectives) rows[c.sequence] = &c;
   std::map<int64_t, double> last_begin;
   for (const CollectiveRankRow& c : d.collective_ranks)
-    if (const auto row = rows.find(c.sequence); row != rows.end() && row->second->last_rank == c.rank) last_begin[c.sequence] = c.start_ns;
+    if (const auto row = rows.find(c.sequence); row != rows.end() && row->second->last_rank == c.rank)
+      last_begin[c.sequence] = c.start_ns - zero_ns;
   for (const CollectiveRankRow& c : d.collective_ranks) {
     const auto row = rows.find(c.sequence);
     if (row == rows.end()) continue;
-    Json e = slice(collective_name(*row->second), "collective", c.start_ns, c.end_ns, c.rank, kCollectiveTrack);
+    Json e = slice(collective_name(*row->second), "collective", c.start_ns - zero_ns, c.end_ns - zero_ns, c.rank, kCollectiveTrack);
     Json& a = e["args"];
     a["sequence"] = c.sequence;
     if (row->second->bytes) a["bytes"] = *row->second->bytes;
@@ -61,7 +70,7 @@ void add_collectives(Json& events, const ProfileDocument& d) {
     e["ph"] = "b";
     e["id"] = c.rank * 1'000'000 + c.sequence;
     e.erase("dur");
-    Json end = {{"name", e["name"]}, {"cat", "collective"},     {"ph", "e"},    {"ts", c.end_ns / kNsPerUs},
+    Json end = {{"name", e["name"]}, {"cat", "collective"},     {"ph", "e"},    {"ts", (c.end_ns - zero_ns) / kNsPerUs},
                 {"pid", c.rank},     {"tid", kCollectiveTrack}, {"id", e["id"]}};
     events.push_back(std::move(e));
     events.push_back(std::move(end));
@@ -80,6 +89,7 @@ void add_collectives(Json& events, const ProfileDocument& d) {
 
 std::string rank_trace_text(const ProfileDocument& d) {
   Json events = Json::array();
+  const double zero_ns = first_begin(d);
   std::map<int64_t, std::map<int64_t, std::vector<const LaneRow*>>> streams;
   for (const LaneRow& l : d.lanes) streams[l.rank][l.stream].push_back(&l);
   for (const RankRow& r : d.ranks) {
@@ -91,14 +101,15 @@ std::string rank_trace_text(const ProfileDocument& d) {
       const int64_t track = stream + 1;
       events.push_back(metadata("thread_name", r.rank, track, "name", "stream " + std::to_string(stream)));
       events.push_back(metadata("thread_sort_index", r.rank, track, "sort_index", track));
-      add_stream(events, rows, r.rank, track);
+      add_stream(events, rows, r.rank, track, zero_ns);
     }
   }
-  add_collectives(events, d);
+  add_collectives(events, d, zero_ns);
   Json about;
   about["command"] = d.run.command;
   about["clock"] = d.world.clock.value_or("none");
   if (d.world.clock_uncertainty_ns) about["clock_uncertainty_ns"] = *d.world.clock_uncertainty_ns;
+  if (zero_ns < 0) about["main_rank_begins_us"] = -zero_ns / kNsPerUs;
   return trace::text(std::move(events), std::move(about));
 }
 

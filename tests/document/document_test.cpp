@@ -232,6 +232,33 @@ TEST(Profile, RowsThatDoNotAddUpAreRefused) {
   EXPECT_THAT(error_of(error.dump()), testing::HasSubstr("totals.conservation_error_pct: found 2, expected"));
 }
 
+// `diff --fail-if-slower` judges by the median, and the page draws the samples: a document in which the two disagree was edited.
+TEST(Profile, NumbersThatOthersBesideThemContradictAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const auto error_with = [&](const std::string& place, const json& value) {
+    json j = good;
+    j.at(json::json_pointer(place)) = value;
+    return error_of(j.dump());
+  };
+  EXPECT_EQ(error_with("/timing/step_time_ns/median", 5.07e6),
+            "p.json: timing.step_time_ns.median: found 5070000, expected 5035000: the median of the samples");
+  EXPECT_EQ(error_with("/timing/step_time_ns/mean", 5.03e6),
+            "p.json: timing.step_time_ns.mean: found 5030000, expected 5035000: the mean of the samples");
+  EXPECT_EQ(error_with("/timing/step_time_ns/samples/3", 9.05e6),
+            "p.json: timing.step_time_ns.mean: found 5035000, expected 5535000: the mean of the samples");
+  const auto twice = [&](const std::string& place) {
+    const json& value = good.at(json::json_pointer(place));
+    return error_with(place, value.is_number_integer() ? json(2 * value.get<int64_t>()) : json(2 * value.get<double>()));
+  };
+  EXPECT_EQ(twice("/totals/launches"), "p.json: totals.launches: found 38, expected 19: the sum of kernels[].launches");
+  EXPECT_EQ(twice("/totals/copies"), "p.json: totals.copies: found 4, expected 2: the sum of kernels[].copies");
+  EXPECT_EQ(twice("/kernels/0/launches"), "p.json: totals.launches: found 19, expected 21: the sum of kernels[].launches");
+  EXPECT_EQ(twice("/totals/floor_ns"), "p.json: totals.floor_ns: found 2716000, expected 1358000: the sum of passes[].floor_ns");
+  EXPECT_EQ(twice("/totals/headroom_ns"), "p.json: totals.headroom_ns: found 5650000, expected 2825000: the sum of passes[].headroom_ns");
+  EXPECT_THAT(twice("/run/model_flops"), testing::HasSubstr("expected 9930486593843.098: run.model_flops / timing.step_time_ns.median"));
+  EXPECT_THAT(twice("/timing/of_matmul_ceiling_pct"), testing::HasSubstr("model_flops_per_s in percent of ceilings.matmul_flops_per_s."));
+}
+
 // Where a number below zero is an answer.
 TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
   const json good = json::parse(to_json(gpt2_profile()));

@@ -134,6 +134,27 @@ TEST(RankReport, ClocksOfTheTraceAreOne) {
   EXPECT_NEAR(first.at(0), first.at(1), 1);  // us
 }
 
+// Perfetto drops events that lie before 0, and a rank that began before main_rank lost the begin of its step there.
+TEST(RankReport, TheTraceHasNoEventBeforeZero) {
+  ProfileDocument d = two_ranks();
+  const auto text_of_rank_0 = [&] {
+    std::vector<std::pair<double, double>> all;
+    for (const auto& e : nlohmann::json::parse(trace_text(d))["traceEvents"])
+      if (e["ph"] == "X" && e["pid"] == 0) all.emplace_back(e["ts"], e["dur"]);
+    return all;
+  };
+  const auto usual = text_of_rank_0();
+  for (LaneRow& l : d.lanes) l.start_ns -= 900'000;
+  for (CollectiveRankRow& c : d.collective_ranks) c.start_ns -= 900'000, c.end_ns -= 900'000;
+  EXPECT_EQ(text_of_rank_0(), usual);
+  const auto j = nlohmann::json::parse(trace_text(d));
+  EXPECT_EQ(j["otherData"].value("main_rank_begins_us", 0.0), 900);
+  double first = 1e9;
+  for (const auto& e : j["traceEvents"])
+    if (e.contains("ts")) first = std::min(first, e["ts"].get<double>());
+  EXPECT_EQ(first, 0);
+}
+
 TEST(RankReport, CsvHasARowPerRankAndPerCollective) {
   const ProfileDocument d = two_ranks();
   const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
