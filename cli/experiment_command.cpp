@@ -323,7 +323,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto m = std::make_shared<MeasureFlags>();
   Command* resample_command = c->add_subcommand("resample", "Compute the procedure's error rates from recorded A/A pairs");
   resample_command->add_option("file", *files, "files that `experiment aa --record` wrote")->required();
-  add_decision_flags(*resample_command, *m);
+  add_decision_flags(*resample_command, *m, Decides::what_was_recorded);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
   Command* index_command = c->add_subcommand(

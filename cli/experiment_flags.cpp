@@ -36,25 +36,28 @@ Check plant() {
 
 }  // namespace
 
-void add_decision_flags(Command& c, MeasureFlags& f) {
-  Argument* pairs = c.add_option("--pairs", f.pairs,
-                                 "take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 "
-                                 "to 26 with --no-extension (12), 8 to 26 with --sequential (12), 4 to 13 with --quick (12), which takes "
-                                 "twice as many if they decide nothing")
-                        ->check(whole(4, 26));
+void add_decision_flags(Command& c, MeasureFlags& f, Decides decides) {
+  const bool recorded = decides == Decides::what_was_recorded;
+  Argument* pairs =
+      c.add_option("--pairs", f.pairs,
+                   fmt::format("take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 "
+                               "to 26 with --no-extension (12), 8 to 26 with --sequential (12), 4 to 13 {} (12), which takes twice as many "
+                               "if they decide nothing",
+                               recorded ? "of a file of pairs in turns" : "with --quick"))
+          ->check(whole(4, 26));
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   Argument* sequential =
       c.add_flag("--sequential", f.sequential,
                  "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
           ->excludes(fixed);
   c.add_option("--minimum-effect", f.minimum_effect_pct,
-               "smallest difference that matters, in percent (default: the experiment file's, else 0.3)")
+               fmt::format("smallest difference that matters, in percent (default: {}0.3)", recorded ? "" : "the experiment file's, else "))
       ->check(real(0.01, 50));
   f.of_a_verdict.insert(f.of_a_verdict.end(), {pairs, fixed, sequential});
 }
 
 void add_alone_flags(Command& c, MeasureFlags& f) {
-  add_decision_flags(c, f);
+  add_decision_flags(c, f, Decides::what_is_measured);
   Argument* settle_s =
       c.add_option(
            "--settle-s", f.settle_s,

@@ -34,7 +34,8 @@ void add_measure_flags(Command& command, MeasureFlags& flags);
 // Those of processes alone and of the pairs in turns that follow them.
 void add_alone_flags(Command& command, MeasureFlags& flags);
 // Those of them that say how pairs decide: all that a recording, whose pairs are measured, can take.
-void add_decision_flags(Command& command, MeasureFlags& flags);
+enum class Decides { what_is_measured, what_was_recorded };  // the latter has no --quick and no experiment file
+void add_decision_flags(Command& command, MeasureFlags& flags, Decides decides);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);

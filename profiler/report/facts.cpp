@@ -177,4 +177,13 @@ std::string ceilings_sentence(const ProfileDocument& d) {
   return text + ".";
 }
 
+std::string legend(const ProfileDocument& d) {
+  if (d.ceilings.copy_bytes_per_s || d.totals.headroom_ns || d.totals.kernel_headroom_ns)  // a cut record has the latter
+    return fmt::format(
+        "GB/s is DRAM traffic of kernels, (max) its share of {} measured ceiling, headroom the ms above the floor (docs/metrics.md).",
+        is_missing(d, "ceilings_of_unknown_gpu") ? "the" : "this device's");
+  return fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were measured (docs/metrics.md).",
+                     d.collection.producer == "ncu" ? "sums over the report" : "per step");
+}
+
 }  // namespace profiler

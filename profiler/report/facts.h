@@ -23,5 +23,7 @@ std::vector<std::pair<std::string, std::string>> environment_facts(const Profile
 std::string steps_sentence(const ProfileDocument& document);
 std::string timeline_sentence(const ProfileDocument& document);
 std::string ceilings_sentence(const ProfileDocument& document);
+// What the columns of the tables mean, of those that the document can fill.
+std::string legend(const ProfileDocument& document);
 
 }  // namespace profiler

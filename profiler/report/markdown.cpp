@@ -13,11 +13,8 @@ namespace profiler {
 using stepscope::markdown_escaped;
 
 std::string markdown_text(const ProfileDocument& d, size_t top) {
-  std::string out = "### Profile";
-  if (d.environment.gpu) out += ": " + markdown_escaped(*d.environment.gpu);
-  if (d.run.trainer) out += ", " + *d.run.trainer;
-  if (d.run.batch_size && d.run.seq_len) out += fmt::format(", B {} T {}", *d.run.batch_size, *d.run.seq_len);
-  out += "\n\n";
+  const std::string ran = fmt::format("{}", fmt::join(what_ran(d), ", "));
+  std::string out = "### Profile" + (ran.empty() ? "" : ": " + markdown_escaped(ran)) + "\n\n";
   bool first = true;
   for (const Fact& f : headline(d)) {
     const std::string text = (f.before.empty() ? "" : f.before + " ") + f.value;
@@ -37,6 +34,7 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
     out += fmt::format("One step on the device: {} ms, idle {} ms of it ({}%).\n\n", milliseconds(d.totals.time_ns),
                        milliseconds(d.totals.idle_ns), percent(*d.totals.idle_ns / *d.totals.time_ns * 100));
   if (!d.kernels.empty()) out += markdown_text(kernel_view(d, Output::markdown, top));
+  if (!d.passes.empty() || !d.kernels.empty()) out += "\n" + markdown_escaped(legend(d)) + "\n";
   if (!d.missing.empty()) out += "\nMissing:\n";
   for (const MissingRow& m : d.missing)
     out += fmt::format("- **{}** {}{}: {}{}\n", m.severity, markdown_escaped(m.name), m.count > 1 ? fmt::format(" × {}", m.count) : "",

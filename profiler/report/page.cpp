@@ -1,5 +1,6 @@
 #include "profiler/report/page.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -71,6 +72,12 @@ std::string why_no_roofline(const ProfileDocument& d) {
   return d.ceilings.copy_bytes_per_s ? "No kernel has DRAM counters." : "This device's ceilings were not measured, so there is no roof.";
 }
 
+std::string kernels_caption(const ProfileDocument& d) {
+  const bool floors = std::any_of(d.kernels.begin(), d.kernels.end(), [](const KernelRow& k) { return k.headroom_ns.has_value(); });
+  return std::string("Click a title to sort.") +
+         (floors ? " Headroom: ms above the time that the kernel's own traffic and work need at the measured ceilings." : "");
+}
+
 }  // namespace
 
 std::string page_json(const ProfileDocument& d) {
@@ -84,13 +91,10 @@ std::string page_json(const ProfileDocument& d) {
   for (const Fact& f : facts)
     j["headline"].push_back({{"value", f.value}, {"words", f.before + (f.before.empty() || f.after.empty() ? "" : " ") + f.after}});
   Json& tables = j["tables"];
-  tables["passes"] =
-      table(pass_view(d, Output::page), "GB/s is DRAM traffic of the kernels, (max) its share of this device's measured ceiling.", texts);
+  tables["passes"] = table(pass_view(d, Output::page), legend(d), texts);
   tables["states"] = table(state_view(d, Output::page), "Steps before and behind the settling of clock and power (docs/metrics.md)", texts);
   tables["steps"] = table(step_view(d), "Steps without a collector", texts);
-  tables["kernels"] = table(
-      kernel_view(d, Output::page, d.kernels.size()),
-      "Click a title to sort. Headroom: ms above the time that the kernel's own traffic and work need at this device's ceilings.", texts);
+  tables["kernels"] = table(kernel_view(d, Output::page, d.kernels.size()), kernels_caption(d), texts);
   tables["launches"] = table(launch_view(d), "Launches of the step shown", texts);
   if (!d.ranks.empty()) {
     tables["ranks"] = table(rank_view(d), "Each rank; the sections above are those of the median one", texts);

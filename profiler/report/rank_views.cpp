@@ -31,7 +31,12 @@ std::string how_many(const ProfileDocument& d) {
   text += fmt::format("; passes and kernels are those of rank {}, the median one", w.main_rank.value_or(0));
   // A trainer of ours times its steps in run.json, which is rank 0's.
   text += w.main_rank.value_or(0) != 0 && d.run.trainer ? ", the step times above of rank 0." : ".";
-  return text + " In the table of ranks device to last at are of one traced step, the others of the timed steps.";
+  // A column that no rank fills is not in the table.
+  static const std::set<std::string> kOfOneStep = {"device", "work", "exposed", "hidden", "idle", "waits", "late", "last at"};
+  std::string last = "device";
+  for (const ViewColumn& c : rank_view(d).columns)
+    if (kOfOneStep.contains(c.title)) last = c.title;
+  return text + " In the table of ranks device to " + last + " are of one traced step, the others of the timed steps.";
 }
 
 std::string communication(const WorldSection& w) {

@@ -162,17 +162,7 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   if (const View states = state_view(d, Output::terminal); !states.rows.empty()) out += "\n" + terminal_text(states, o.width, o.color);
   if (d.totals.time_ns || !d.kernels.empty()) {
     out += "\n" + first_table(d, o) + rank_tables(d, o) + second_table(d, o);
-    const bool ceilings =
-        d.ceilings.copy_bytes_per_s || d.totals.headroom_ns || d.totals.kernel_headroom_ns;  // a cut record has the latter
-    out +=
-        wrapped(ceilings ? fmt::format("GB/s is DRAM traffic of kernels, (max) its share of {} measured ceiling, headroom the ms above the "
-                                       "floor (docs/metrics.md).",
-                                       is_missing(d, "ceilings_of_unknown_gpu") ? "the" : "this device's")
-                         : fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were "
-                                       "measured (docs/metrics.md).",
-                                       measured_alone(d) ? "sums over the report" : "per step"),
-                o.width, 0) +
-        "\n";
+    out += wrapped(legend(d), o.width, 0) + "\n";
   }
   if (!d.missing.empty()) out += "\n" + styled("missing", "1", o.color) + "\n" + missing_text(d, o);
   return out;

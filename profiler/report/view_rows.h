@@ -60,7 +60,8 @@ std::string text_of(const Field<Row>& f, const Row& row) {
     if (f.shown.format == Format::tensor) return tensor_cell(row);
   if (const auto* text = std::get_if<std::string Row::*>(&f.member)) return row.*(*text);
   if (const auto* text = std::get_if<Text Row::*>(&f.member)) return (row.*(*text)).value_or("-");
-  if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member)) return fmt::format("{}", fmt::join(row.*(*size), "x"));
+  if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member))  // a copy or a range of the host has none
+    return row.*(*size) == std::array<int64_t, 3>{} ? "-" : fmt::format("{}", fmt::join(row.*(*size), "x"));
   return text_of(f.shown.format, number_of(f, row));
 }
 

@@ -111,6 +111,15 @@ TEST(Resample, SaysForWhichLooksARecordIsTooShort) {
   EXPECT_THAT(stepscope("experiment resample " + aa + "h200-mixed-d12-b64-trials.json").out, ::testing::Not(HasSubstr("left out")));
 }
 
+// Its help led to --quick and to an experiment's file, and it takes neither.
+TEST(Resample, ExplainsItsFlagsByWhatItTakes) {
+  const std::string help = stepscope("experiment resample --help").out;
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("--quick")));
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("experiment file")));
+  EXPECT_THAT(help, HasSubstr("in percent (default: 0.3)"));
+  EXPECT_THAT(stepscope("experiment run --help").out, HasSubstr("4 to 13 with --quick (12)"));
+}
+
 TEST(Mistakes, ACommandOfACommandThatIsNoneIsNamed) {
   const Outcome o = stepscope("experiment foo");
   EXPECT_EQ(o.exit_code, 2);

@@ -85,6 +85,16 @@ TEST(RankReport, StepsThatAnotherRankTimedAreSaidToBeItsOwn) {
               HasSubstr("those of rank 1, the median one, the step times above of rank 0."));
 }
 
+// Without an arrival the table has no column "last at", to which the sentence led the reader.
+TEST(RankReport, TheSentenceNamesColumnsThatTheTableHas) {
+  ProfileDocument d = two_ranks();
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}), HasSubstr("device to last at are of one traced step"));
+  for (RankRow& r : d.ranks) r.last_arrivals.reset();
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}), HasSubstr("device to late are of one traced step"));
+  for (RankRow& r : d.ranks) r.late_ns.reset();
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}), HasSubstr("device to waits are of one traced step"));
+}
+
 TEST(RankReport, EveryTextOfTwoRanksAsAFile) {
   const ProfileDocument d = two_ranks();
   expect_golden("profiler_ranks/data/two.txt", table_text(d, {}));

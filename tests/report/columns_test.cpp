@@ -34,6 +34,29 @@ std::set<std::string> page_cells(const ProfileDocument& d, const std::string& ta
   return cells;
 }
 
+// A copy, a memset and a range of the host have no grid; the page gave them one of 0x0x0 blocks.
+TEST(Columns, WhatHasNoGridHasADash) {
+  const ProfileDocument d = documents::gpu();
+  EXPECT_EQ(page_cells(d, "launches").count("0x0x0"), 0u);
+  EXPECT_EQ(page_cells(d, "launches").count("200x1x1"), 1u);
+  EXPECT_EQ(page_cells(documents::cpu(), "launches").count("0x0x0"), 0u);
+}
+
+// The page of a CPU run explained GB/s and headroom, of which it has none.
+TEST(Columns, ThePageExplainsWhatItsTablesHave) {
+  const auto caption = [](const ProfileDocument& d, const char* table) {
+    return nlohmann::json::parse(page_json(d))["tables"][table]["caption"].get<std::string>();
+  };
+  EXPECT_THAT(caption(documents::gpu(), "passes"), HasSubstr("GB/s is DRAM traffic of kernels, (max) its share of this device's"));
+  EXPECT_THAT(caption(documents::gpu(), "kernels"), HasSubstr("Click a title to sort. Headroom: ms above"));
+  EXPECT_THAT(caption(documents::cpu(), "passes"), HasSubstr("Times are per step; headroom and shares of ceilings need a GPU"));
+  EXPECT_EQ(caption(documents::cpu(), "kernels"), "Click a title to sort.");
+  ProfileDocument other = documents::gpu();
+  other.missing.push_back({});
+  other.missing.back().name = "ceilings_of_unknown_gpu";
+  EXPECT_THAT(caption(other, "passes"), HasSubstr("its share of the measured ceiling"));
+}
+
 TEST(Columns, EveryMemberOfNumbersHasARowOfItsOwn) {
   std::set<std::string> names;
   Numbers all;

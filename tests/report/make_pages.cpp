@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "profiler/report/html.h"
+#include "tests/profiler_ranks/ranks_fixture.h"
 #include "tests/report/documents.h"
 
 int main(int argc, char** argv) {
@@ -20,6 +21,13 @@ int main(int argc, char** argv) {
   write("cpu.html", documents::cpu());
   write("hostile.html", documents::hostile());
   write("long.html", documents::with_launches(20000));
+  profiler::ProfileDocument cut = documents::gpu();
+  cut.kernels.resize(3);  // as a record that was reduced
+  write("cut.html", cut);
+  ranks::RankShape first, second;
+  second.rank = 1;
+  first.ops = second.ops = ranks::two_bucket_step();
+  write("ranks.html", ranks::join({first, second}));
   write("empty.html", profiler::ProfileDocument{});
   return 0;
 }

@@ -36,6 +36,26 @@ TEST(Markdown, AStepWithoutPassesIsOneSentenceUnlessItTookNoTime) {
   EXPECT_THAT(profiler::markdown_text(d, 3), Not(HasSubstr("One step on the device")));
 }
 
+// The heading left the model, the rate of the products and the micro-batches out, and no other line has them.
+TEST(Markdown, TheHeadingSaysWhatRanAsTheTableDoes) {
+  profiler::ProfileDocument d = documents::gpu();
+  d.run.accumulation = 4;
+  EXPECT_THAT(profiler::markdown_text(d, 3),
+              HasSubstr("### Profile: Test GPU, fp32 (matmul fp32), 2 layers x 128 channels, B 4 T 1024 x 4, SM 1500 MHz\n"));
+  profiler::ProfileDocument ingested;
+  ingested.environment.gpu = "Test GPU";
+  ingested.collection.program = "python3 my_step.py";
+  EXPECT_THAT(profiler::markdown_text(ingested, 3), HasSubstr("### Profile: Test GPU, python3 my\\_step.py\n"));
+}
+
+TEST(Markdown, TheLegendOfTheTableStandsBelowItsTablesToo) {
+  EXPECT_THAT(
+      profiler::markdown_text(documents::gpu(), 3),
+      HasSubstr("\nGB/s is DRAM traffic of kernels, (max) its share of this device's measured ceiling, headroom the ms above the floor"));
+  EXPECT_THAT(profiler::markdown_text(documents::cpu(), 3), HasSubstr("\nTimes are per step; headroom and shares of ceilings need a GPU"));
+  EXPECT_THAT(profiler::markdown_text({}, 3), Not(HasSubstr("Times are")));
+}
+
 TEST(Markdown, NamesCannotBreakItsTables) {
   const std::string text = profiler::markdown_text(documents::hostile(), 100);
   EXPECT_THAT(text, Not(HasSubstr("<img")));

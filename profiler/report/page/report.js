@@ -69,10 +69,10 @@
   const noCharts = () => note("This build of stepscope has no chart library (Debian package libjs-chart.js); the table holds the same numbers.");
 
   // ---- sortable table ----------------------------------------------------------------------------------------
-  // `sort`: the column sorted first, largest on top; undefined: the order stays as it came.
-  const table = (t, sort) => {
+  // `sort`: the column sorted first, largest on top unless `ascending`; undefined: the order stays as it came.
+  const table = (t, sort, ascending) => {
     const body = el("tbody");
-    let shown = t.rows.slice(), sorted = sort, descending = true;
+    let shown = t.rows.slice(), sorted = sort, descending = !ascending;
     const cell = (row, c, i) => {
       const name = row.full[i] !== null;
       return el("td", { class: (c.text ? "text" : "") + (name ? " name" : ""), title: name ? text(row.full[i]) : undefined }, text(row.cells[i]));
@@ -152,7 +152,7 @@
           { label: "median", data: t.rows.map(() => median / 1e6), borderColor: passColor("backward"), pointRadius: 0, borderWidth: 2, borderDash: [6, 4] }] },
         options: { animation: false, maintainAspectRatio: false, scales: { x: { title: { display: true, text: "step" } }, y: { title: { display: true, text: "ms" } } } },
       })) || put("steps", noCharts());
-      put("steps", note(view.sentences.steps), el("details", {}, el("summary", {}, "every step"), table(t, 0).element));
+      put("steps", note(view.sentences.steps), el("details", {}, el("summary", {}, "every step"), table(t, 0, true).element));
     }
   }
 
@@ -196,7 +196,7 @@
         const n = all.filter((r) => !q || haystack.get(r).includes(q));
         found.textContent = q ? " " + n + " of " + t.rows.length : "";
       });
-      put("kernel-table", el("p", { class: "filter" }, el("label", { for: "filter" }, "Show kernels with "), input, found), all.element);
+      put("kernel-table", el("p", { class: "filter" }, el("label", { for: "filter" }, "Show kernels with "), input, found), all.element, ...t.notes.map(note));
     }
   }
 
@@ -220,7 +220,7 @@
       })) || put("timeline", noCharts());
       if (rows.length < all_launches) put("timeline", note("The " + rows.length + " longest of " + all_launches + " launches are drawn."));
       put("timeline", note(view.sentences.timeline));
-      put("timeline", el("details", {}, el("summary", {}, "every launch"), table({ ...t, rows: rows.map(({ row }) => row).sort((a, b) => value(t, a, "start_ns") - value(t, b, "start_ns")) }, column(t, "shown_ns")).element));
+      put("timeline", el("details", {}, el("summary", {}, rows.length < all_launches ? "every launch drawn" : "every launch"), table({ ...t, rows: rows.map(({ row }) => row).sort((a, b) => value(t, a, "start_ns") - value(t, b, "start_ns")) }, column(t, "shown_ns")).element));
     }
   }
 
@@ -232,7 +232,7 @@
     const pass = (l) => l.pass || "unattributed";
     const begin = Math.min(...d.lanes.map((l) => l.start_ns)), end = Math.max(...d.lanes.map((l) => l.start_ns + l.shown_ns));
     const section = document.getElementById("ranks");
-    put("ranks", table(view.tables.ranks, column(view.tables.ranks, "rank")).element, ...view.ranks.map(note));
+    put("ranks", table(view.tables.ranks, column(view.tables.ranks, "rank"), true).element, ...view.ranks.map(note));
     chart(section, lanes.length > 6 ? "high" : "", "The step on every rank by one clock, a row for work and one for communication", () => ({
       type: "bar",
       data: { labels: lanes, datasets: [...new Set(d.lanes.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
@@ -241,7 +241,8 @@
         scales: { x: { min: begin / 1e6, max: end / 1e6, title: { display: true, text: "ms since the first kernel of rank " + d.world.main_rank } }, y: { stacked: true } },
         plugins: { tooltip: { callbacks: { label: (i) => i.raw.name } } } },
     })) || put("ranks", noCharts());
-    if (view.tables.collectives.rows.length) put("ranks", table(view.tables.collectives, column(view.tables.collectives, "exposed_ns")).element);
+    const collectives = view.tables.collectives;
+    if (collectives.rows.length) put("ranks", table(collectives, column(collectives, "exposed_ns")).element, ...collectives.notes.map(note));
   }
 
   // ---- missing, environment ----------------------------------------------------------------------------------

@@ -105,6 +105,15 @@ async function main() {
   expect(c.worst >= 4.5, "contrast in light " + c.worst.toFixed(2) + " (" + c.where + ")");
   await screenshot("light");
 
+  // A note says what the rows of a table leave out: a page without it has rows that do not add up.
+  const unsaid = await evaluate(`Object.values(JSON.parse(document.getElementById("view").textContent).tables).filter((t) => t.rows.length).flatMap((t) => t.notes)
+    .filter((n) => ![...document.querySelectorAll("section p")].some((p) => p.textContent === n))`);
+  expect(unsaid.length === 0, "every note of a table is on the page" + unsaid.map((n) => ": " + n).join(""));
+  for (const part of ["#steps details table", "#ranks .scroll table"]) {
+    const numbers = await evaluate(`[...(document.querySelector("${part}")?.querySelectorAll("tbody tr") ?? [])].map((r) => Number(r.cells[0].textContent))`);
+    expect(numbers.every((v, i) => i === 0 || numbers[i - 1] < v), "rows in the order of their numbers in " + part + " (" + numbers.length + ")");
+  }
+
   if (await evaluate(`document.querySelectorAll("#kernel-table tbody tr").length > 1`)) {
     const by_time = await evaluate(column(3));
     expect(by_time.every((v, i) => i === 0 || Number(by_time[i - 1]) >= Number(v)), "kernels come sorted by time");
