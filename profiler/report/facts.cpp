@@ -10,6 +10,7 @@
 #include "profiler/document/missing_rows.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/names.h"
+#include "profiler/report/views.h"
 
 namespace profiler {
 namespace {
@@ -183,7 +184,7 @@ std::string legend(const ProfileDocument& d) {
         "GB/s is DRAM traffic of kernels, (max) its share of {} measured ceiling, headroom the ms above the floor (docs/metrics.md).",
         is_missing(d, "ceilings_of_unknown_gpu") ? "the" : "this device's");
   return fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were measured (docs/metrics.md).",
-                     d.collection.producer == "ncu" ? "sums over the report" : "per step");
+                     measured_alone(d) ? "sums over the report" : "per step");
 }
 
 }  // namespace profiler
