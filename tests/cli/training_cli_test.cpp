@@ -63,6 +63,8 @@ TEST_F(TrainingCli, the_log_holds_every_step_validation_and_evaluation) {
   EXPECT_THAT(events,
               ElementsAre("run", "step 1", "step 2", "validation 2", "eval 2", "step 3", "step 4", "validation 4", "eval 4", "end 4"));
   const std::vector<json> all = lines("run.jsonl");
+  EXPECT_EQ(all.front()["settings"]["steps"], 4);
+  EXPECT_EQ(stepscope("report " + file("run.jsonl")).exit_code, 0) << "what train writes is no contradiction";
   EXPECT_EQ(all[0]["schema"], "stepscope.log/1");
   EXPECT_EQ(all[0]["settings"]["batch_size"], 1);
   EXPECT_EQ(all[0]["settings"]["trainer"], "reference");
@@ -176,6 +178,9 @@ TEST_F(TrainingCli, a_resumed_run_logs_no_step_twice) {
   ASSERT_EQ(o.exit_code, 0) << o.err;
   // The shorter run also validated at its last step, 5, which is dropped; both validated after 2, 4, 6 and 8.
   EXPECT_EQ(story("cut.jsonl"), story("whole.jsonl"));
+  const Outcome read = stepscope("report " + file("cut.jsonl"));
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_THAT(read.out, Not(HasSubstr("lacks")));
   json resumed;
   for (const json& j : lines("cut.jsonl"))
     if (j.contains("resumed_after")) resumed = j;
