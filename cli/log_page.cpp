@@ -150,7 +150,7 @@ std::string log_html_text(const std::vector<gpt2::RunLog>& logs) {
     all.push_back({{"name", s.name},
                    {"what", s.what},
                    {"facts", facts},
-                   {"notes", logs[l].notes},
+                   {"notes", s.notes},
                    {"loss", points(intervals[l], &LogInterval::loss)},
                    {"norm", points(intervals[l], &LogInterval::grad_norm)},
                    {"rate", points(intervals[l], &LogInterval::learning_rate)},

@@ -91,6 +91,11 @@ std::vector<std::string> short_names(const std::vector<RunLog>& logs) {
   return names;
 }
 
+std::string not_logged_text(int64_t from, int64_t to) {
+  return fmt::format("the log lacks {}: the run was resumed after step {} and had written {} to another log or to none",
+                     from == to ? fmt::format("step {}", to) : fmt::format("steps {} to {}", from, to), to, from == to ? "it" : "them");
+}
+
 int64_t last_step(const std::vector<RunLog>& logs) {
   int64_t last = 0;
   for (const RunLog& log : logs) {
@@ -164,6 +169,8 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
     if (log.peak_learning_rate) s.what += fmt::format(", peak rate {:g}", *log.peak_learning_rate);
     s.steps = static_cast<int64_t>(log.steps.size());
     s.state = !log.stopped.empty() ? "stopped: " + log.stopped : log.ended ? "ended" : "goes on, or was interrupted";
+    for (const auto& [from, to] : log.not_logged) s.notes.push_back(not_logged_text(from, to));
+    s.notes.insert(s.notes.end(), log.notes.begin(), log.notes.end());
     std::vector<double> ms, losses;
     for (const gpt2::LoggedStep& step : log.steps) {
       ms.push_back(step.time_ns * 1e-6);
@@ -188,7 +195,7 @@ std::string log_table_text(const std::vector<RunLog>& logs, size_t rows, size_t 
   for (size_t l = 0; l < logs.size(); ++l) {
     const SummaryLine line = line_of(summaries[l], l + 1, logs.size());
     out += profiler::wrapped(line.head, width, 3) + "\n" + profiler::wrapped("   " + line.facts, width, 3) + "\n";
-    for (const std::string& note : logs[l].notes) out += profiler::wrapped("   note: " + note, width, 3) + "\n";
+    for (const std::string& note : summaries[l].notes) out += profiler::wrapped("   note: " + note, width, 3) + "\n";
   }
   const Grid g = grid_of(logs, rows);
   if (g.rows.empty()) return out + "No step is logged yet.\n";
@@ -210,7 +217,7 @@ std::string log_markdown_text(const std::vector<RunLog>& logs, size_t rows) {
   for (size_t l = 0; l < logs.size(); ++l) {
     const SummaryLine line = line_of(summaries[l], l + 1, logs.size());
     out += fmt::format("- {}: {}\n", stepscope::markdown_escaped(line.head), stepscope::markdown_escaped(line.facts));
-    for (const std::string& note : logs[l].notes) out += fmt::format("  - note: {}\n", stepscope::markdown_escaped(note));
+    for (const std::string& note : summaries[l].notes) out += fmt::format("  - note: {}\n", stepscope::markdown_escaped(note));
   }
   const Grid g = grid_of(logs, rows);
   if (g.rows.empty()) return out + "\nNo step is logged yet.\n";
@@ -270,6 +277,7 @@ std::string log_json_text(const std::vector<RunLog>& logs) {
     put("median_ms", s.median_ms);
     put("tokens_per_s", s.tokens_per_s);
     j["state"] = s.state;
+    for (const auto& [from, to] : logs[l].not_logged) j["not_logged"].push_back({{"from", from}, {"to", to}});
     all.push_back(std::move(j));
   }
   return stepscope::json_text(ordered_json{{"logs", all}}, 1) + "\n";

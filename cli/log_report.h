@@ -26,7 +26,8 @@ struct LogSummary {
   int64_t steps = 0;
   std::optional<double> final_loss;  // mean over the last tenth of the steps
   std::optional<double> lowest_validation, last_accuracy, median_ms, tokens_per_s;
-  std::string state;  // "ended", "stopped: …", "goes on or was interrupted"
+  std::string state;               // "ended", "stopped: …", "goes on or was interrupted"
+  std::vector<std::string> notes;  // what the log lacks, then the run's own
 };
 std::vector<LogSummary> log_summaries(const std::vector<gpt2::RunLog>& logs);
 

@@ -59,6 +59,7 @@ void TrainingLog::start(const gpt2::Trainer& trainer, const gpt2::LoopOptions& o
   if (!checkpoints.empty()) line["checkpoints"] = checkpoints;
   if (done > 0) line["resumed_after"] = done;
   line["settings"] = ordered_json::parse(settings);
+  line["settings"]["steps"] = options.steps;
   writer_->write(line);
   for (const std::string& text : early_notes_) note(text);
   early_notes_.clear();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -89,47 +90,29 @@ void for_each_line(std::string_view text, const Visit& visit) {
   }
 }
 
-void read_settings(const Line& line, RunLog& log) {
-  if (!line.has("settings") || !line.object().at("settings").is_object()) line.fail("no \"settings\"", "an object with the run's settings");
-  const Line settings = line.within("settings");
-  const auto text = [&](const char* name) { return settings.has(name) ? settings.word(name) : std::string(); };
-  log.command = text("command");
-  log.trainer = text("trainer");
-  log.device = text("device");
-  log.model = text("model_name");
-  log.ranks = settings.has("world") ? settings.within("world").whole("size") : 1;
-  if (settings.has("tokens_per_step")) log.tokens_per_step = settings.whole("tokens_per_step");  // of one rank
-  if (settings.has("learning_rate")) log.peak_learning_rate = settings.amount("learning_rate");
-  if (line.has("resumed_after")) log.resumed_after.push_back(line.whole("resumed_after"));
-  log.ended = false;
-  log.stopped.clear();
-}
-
-void read_step(const Line& line, RunLog& log) {
-  LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"), line.amount("time_ns")};
-  if (log.ended) line.fail(fmt::format("step {} stands behind the run's end", s.step), "a line of event \"run\" between the two");
-  if (!log.steps.empty() && s.step <= log.steps.back().step)
-    line.fail(fmt::format("step {} stands behind step {}", s.step, log.steps.back().step), "steps in order, none twice");
-  log.steps.push_back(s);
-}
-
 [[noreturn]] void fail_errno(const std::string& path, const char* doing) {
   throw InputError(fmt::format("--log {}: cannot {}: {}", path, doing, std::strerror(errno)));
+}
+
+// The first setting, of those that stay when a run is resumed, in which two settings differ; nullptr: none.
+const char* setting_of_another_run(const json& was, const json& is) {
+  for (const char* name : {"seed", "model", "batch_size", "seq_len"}) {
+    if (!was.is_object() || !was.contains(name) || !is.contains(name)) continue;
+    const json &a = was.at(name), &b = is.at(name);
+    // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
+    if (!(a.is_number_integer() && b.is_number_integer() ? a.get<uint64_t>() == b.get<uint64_t>() : a == b)) return name;
+  }
+  return nullptr;
 }
 
 // A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
 void require_same_run(const Line& line, const json& settings) {
   if (!line.has("settings")) return;
   const json& logged = line.object().at("settings");
-  for (const char* name : {"seed", "model", "batch_size", "seq_len"}) {
-    if (!logged.is_object() || !logged.contains(name) || !settings.contains(name)) continue;
-    const json &was = logged.at(name), &is = settings.at(name);
-    // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
-    const bool same = was.is_number_integer() && is.is_number_integer() ? was.get<uint64_t>() == is.get<uint64_t>() : was == is;
-    if (!same)
-      line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(was), stepscope::shown_json(is)),
-                "another file");
-  }
+  if (const char* name = setting_of_another_run(logged, settings))
+    line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(logged.at(name)),
+                          stepscope::shown_json(settings.at(name))),
+              "another file");
 }
 
 // The lines of a log that stay when the run of `settings` goes on behind step `done`.
@@ -145,6 +128,7 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
     if (l.event() == "run") {
       require_same_run(l, settings);
       logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
+      if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
     }
     steps += l.event() == "step";
     if (l.event() != "run" && l.whole("step") > done) return;
@@ -162,6 +146,145 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
                     logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
   return "";
 }
+
+// What one line says must fit those before it: each stands behind the step that it is about, and no step is left out within a run.
+class LogReader {
+ public:
+  explicit LogReader(const std::string& source) { log_.path = source; }
+
+  void take(const Line& line) {
+    const std::string& event = line.event();
+    const bool known =
+        event == "step" || event == "validation" || event == "eval" || event == "sample" || event == "note" || event == "end";
+    if (event == "run") return run(line);
+    if (!known) return;  // of a later version
+    if (log_.ended) line.fail(fmt::format("{} stands behind the run's end", about(line)), "a line of event \"run\" between the two");
+    if (event == "step") return step(line);
+    if (line.has("step") && line.whole("step") != at_) {
+      if (at_ == 0) line.fail(fmt::format("{} stands before step 1", about(line)), "it behind its step");
+      line.fail(fmt::format("{} stands behind step {}", about(line), at_), fmt::format("step {}", at_));
+    }
+    if (event == "note") return log_.notes.push_back(line.word("text"));
+    if (event == "end") return end(line);
+    const auto [said, first] = said_.try_emplace(event, at_);
+    if (!first && said->second == at_) line.fail(fmt::format("{} stands there twice", about(line)), "it once");
+    said->second = at_;
+    if (event == "validation") log_.validations.push_back({line.whole("step"), line.real("loss")});
+    if (event == "eval") eval(line);
+  }
+
+  RunLog log() && {
+    name_steps_before();
+    return std::move(log_);
+  }
+
+ private:
+  // "step 3", "the validation of step 4"
+  static std::string about(const Line& line) {
+    const std::string step = line.has("step") ? fmt::format("step {}", line.whole("step")) : "no step";
+    return line.event() == "step" ? step : fmt::format("the {} of {}", line.event(), step);
+  }
+  int64_t last() const { return log_.steps.empty() ? 0 : log_.steps.back().step; }
+
+  void run(const Line& line) {
+    const int64_t resumed = line.has("resumed_after") ? line.whole("resumed_after") : 0;
+    if (!first_ && resumed == 0) line.fail("a run that begins at step 1 stands behind another run", "\"resumed_after\", or a log for each");
+    if (resumed < last())
+      line.fail(fmt::format("a run that was resumed after step {} stands behind step {}", resumed, last()),
+                fmt::format("{} or more", last()));
+    read_settings(line);
+    if (line.has("resumed_after")) log_.resumed_after.push_back(resumed);
+    log_.ended = false;
+    log_.stopped.clear();
+    at_ = resumed;
+    first_ = false;
+  }
+
+  void read_settings(const Line& line) {
+    if (!line.has("settings") || !line.object().at("settings").is_object())
+      line.fail("no \"settings\"", "an object with the run's settings");
+    const json& object = line.object().at("settings");
+    const Line settings = line.within("settings");
+    if (const char* name = setting_of_another_run(settings_, object))
+      settings.fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object.at(name))),
+                    fmt::format("{}, as in the run that goes on here", stepscope::shown_json(settings_.at(name))));
+    settings_ = object;
+    const auto text = [&](const char* name) { return settings.has(name) ? settings.word(name) : std::string(); };
+    log_.command = text("command");
+    log_.trainer = text("trainer");
+    log_.device = text("device");
+    log_.model = text("model_name");
+    log_.ranks = settings.has("world") ? ranks_of(settings.within("world")) : 1;
+    steps_ = settings.has("steps") ? std::optional(settings.whole("steps")) : std::nullopt;
+    if (settings.has("learning_rate")) log_.peak_learning_rate = settings.amount("learning_rate");
+    if (!settings.has("tokens_per_step")) return;
+    log_.tokens_per_step = settings.whole("tokens_per_step");  // of one rank
+    double tokens = 1;
+    for (const char* name : {"batch_size", "seq_len", "accumulation"}) {
+      if (!settings.has(name)) return;
+      tokens *= static_cast<double>(settings.whole(name));
+    }
+    if (static_cast<double>(log_.tokens_per_step) != tokens)
+      settings.fail(fmt::format("\"tokens_per_step\" is {}", log_.tokens_per_step),
+                    fmt::format("{}: batch_size x seq_len x accumulation", tokens));
+  }
+  static int64_t ranks_of(const Line& world) {
+    const int64_t size = world.whole("size");
+    if (size < 1) world.fail(fmt::format("\"size\" is {}", size), "1 or more");
+    return size;
+  }
+
+  void step(const Line& line) {
+    const LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"),
+                       line.amount("time_ns")};
+    if (s.step != at_ + 1) {
+      const std::string behind = at_ == 0        ? "the run's beginning"
+                                 : at_ == last() ? fmt::format("step {}", at_)
+                                                 : fmt::format("the beginning of a run that was resumed after step {}", at_);
+      line.fail(fmt::format("step {} stands behind {}", s.step, behind), fmt::format("step {}", at_ + 1));
+    }
+    if (steps_ && s.step > *steps_)
+      line.fail(fmt::format("step {} of a run whose settings say {} steps", s.step, *steps_), "no step behind it");
+    name_steps_before();
+    log_.steps.push_back(s);
+    at_ = s.step;
+  }
+
+  // A run may be resumed whose last steps went to no log, or to another.
+  void name_steps_before() {
+    if (at_ > last()) log_.not_logged.emplace_back(last() + 1, at_);
+  }
+
+  void eval(const Line& line) {
+    log_.accuracies.push_back({line.whole("step"), line.share("accuracy")});
+    if (!line.has("examples")) return;
+    const int64_t all = line.whole("examples");
+    if (all == 0) line.fail("\"examples\" is 0", "1 or more");
+    for (const auto& [correct, accuracy] : {std::pair("correct", "accuracy"), std::pair("correct_by_sum", "accuracy_by_sum")}) {
+      if (!line.has(correct)) continue;
+      const int64_t right = line.whole(correct);
+      if (right > all) line.fail(fmt::format("\"{}\" is {}", correct, right), fmt::format("at most {}, the examples", all));
+      const double share = static_cast<double>(right) / static_cast<double>(all);
+      constexpr double kHalfOfTheLastDigitShown = 5e-5;
+      if (line.has(accuracy) && std::abs(line.share(accuracy) - share) > kHalfOfTheLastDigitShown)
+        line.fail(fmt::format("\"{}\" is {}", accuracy, line.share(accuracy)), fmt::format("{:.4f}: {} of {} examples", share, right, all));
+    }
+  }
+
+  void end(const Line& line) {
+    log_.ended = true;
+    log_.stopped = line.has("stopped") ? line.word("stopped") : "";
+    if (steps_ && at_ != *steps_ && log_.stopped.empty())
+      line.fail(fmt::format("the run ends at step {} of {} and does not say why", at_, *steps_), "\"stopped\", or the last step");
+  }
+
+  RunLog log_;
+  json settings_;                        // of the last run
+  std::optional<int64_t> steps_;         // that it was to do, over the whole history of the model
+  int64_t at_ = 0;                       // the step behind which the next line stands
+  std::map<std::string, int64_t> said_;  // the last step of each event that comes once a step
+  bool first_ = true;
+};
 
 }  // namespace
 
@@ -217,24 +340,11 @@ bool is_run_log(std::string_view text) {
 }
 
 RunLog parse_run_log(std::string_view text, const std::string& source) {
-  RunLog log;
-  log.path = source;
   if (text.find('\n') == std::string_view::npos)
     throw InputError(fmt::format("{}: not one whole line, expected a run's log as `train --log` writes it", source));
-  for_each_line(text, [&](std::string_view bytes, size_t number) {
-    const Line line(bytes, source, number);
-    const std::string& event = line.event();
-    if (event == "run") read_settings(line, log);
-    if (event == "step") read_step(line, log);
-    if (event == "validation") log.validations.push_back({line.whole("step"), line.real("loss")});
-    if (event == "eval") log.accuracies.push_back({line.whole("step"), line.share("accuracy")});
-    if (event == "note") log.notes.push_back(line.word("text"));
-    if (event == "end") {
-      log.ended = true;
-      log.stopped = line.has("stopped") ? line.word("stopped") : "";
-    }
-  });
-  return log;
+  LogReader reader(source);
+  for_each_line(text, [&](std::string_view bytes, size_t number) { reader.take(Line(bytes, source, number)); });
+  return std::move(reader).log();
 }
 
 RunLog load_run_log(const std::filesystem::path& path) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/atomic_file.h"
@@ -61,13 +62,16 @@ struct RunLog {
   std::vector<LoggedValue> validations;  // losses
   std::vector<LoggedValue> accuracies;   // by the lowest mean loss
   std::vector<std::string> notes;
+  // First and last of the steps that the run had done where it was resumed and of which this log has no line, as where --log was not given.
+  std::vector<std::pair<int64_t, int64_t>> not_logged;
   bool ended = false;
   std::string stopped;
 };
 
 bool is_run_log(std::string_view text);
 // Trusts no byte: throws stepscope::InputError "SOURCE:LINE: …, expected …". A last line without its newline is still being written and is
-// left out. Lines of other events are passed over.
+// left out. Lines of other events are passed over. Refuses lines that contradict those before them: a step that is not the next one, what is
+// said of another step than the one before it, or twice, an accuracy that is not that of its counts, an end that is not at the last step.
 RunLog parse_run_log(std::string_view text, const std::string& source);
 RunLog load_run_log(const std::filesystem::path& path);
 

@@ -101,6 +101,13 @@ std::string gpus_of(const ProfileDocument& d) {
   return fmt::format("{}", fmt::join(uuids, "+"));
 }
 
+// A trainer's run.json has the steps of rank 0; without one the recording has those of the rank that the document is of.
+std::string rank_of_the_median_step(const ProfileDocument& d) {
+  if (ranks_of(d) < 2 || !d.timing.step_time_ns.median) return "-";
+  if (d.run.trainer) return "rank 0 by its run.json";
+  return d.world.main_rank ? fmt::format("rank {} by the recording", *d.world.main_rank) : "-";
+}
+
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
   // What one of them does not say is no difference.
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
@@ -124,6 +131,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   if (!trainers && !(only_one && is_stepscope(a) && is_stepscope(b))) add("program", program_of(a), program_of(b), false);
   add("command", flags_of_profile(a), flags_of_profile(b), false);
   add("ranks", fmt::to_string(ranks_of(a)), fmt::to_string(ranks_of(b)), false);
+  add("median step of", rank_of_the_median_step(a), rank_of_the_median_step(b), false);
   for (const stepscope::RunField& f : stepscope::run_fields()) {
     if (f.compare == stepscope::Compare::not_at_all) continue;
     const std::string words(f.words);

@@ -63,6 +63,8 @@ TEST_F(TrainingCli, the_log_holds_every_step_validation_and_evaluation) {
   EXPECT_THAT(events,
               ElementsAre("run", "step 1", "step 2", "validation 2", "eval 2", "step 3", "step 4", "validation 4", "eval 4", "end 4"));
   const std::vector<json> all = lines("run.jsonl");
+  EXPECT_EQ(all.front()["settings"]["steps"], 4);
+  EXPECT_EQ(stepscope("report " + file("run.jsonl")).exit_code, 0) << "what train writes is no contradiction";
   EXPECT_EQ(all[0]["schema"], "stepscope.log/1");
   EXPECT_EQ(all[0]["settings"]["batch_size"], 1);
   EXPECT_EQ(all[0]["settings"]["trainer"], "reference");
@@ -176,6 +178,9 @@ TEST_F(TrainingCli, a_resumed_run_logs_no_step_twice) {
   ASSERT_EQ(o.exit_code, 0) << o.err;
   // The shorter run also validated at its last step, 5, which is dropped; both validated after 2, 4, 6 and 8.
   EXPECT_EQ(story("cut.jsonl"), story("whole.jsonl"));
+  const Outcome read = stepscope("report " + file("cut.jsonl"));
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_THAT(read.out, Not(HasSubstr("lacks")));
   json resumed;
   for (const json& j : lines("cut.jsonl"))
     if (j.contains("resumed_after")) resumed = j;
@@ -305,13 +310,13 @@ class LogReport : public TrainingCli {
                  {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 3e-4}, {"tokens_per_step", 64}}}}
                .dump()
         << "\n";
-    for (int n = 1; n <= steps; ++n)
+    for (int n = 1; n <= steps; ++n) {
       out << json{{"event", "step"},       {"step", n},     {"loss", loss - n / 100.0}, {"grad_norm", 1.0 * n},
                   {"learning_rate", 1e-3}, {"time_ns", 2e6}}
                  .dump()
           << "\n";
-    out << json{{"event", "validation"}, {"step", 10}, {"loss", 7.5}}.dump() << "\n";
-    out << json{{"event", "validation"}, {"step", 20}, {"loss", 7.25}}.dump() << "\n";
+      if (n % 10 == 0) out << json{{"event", "validation"}, {"step", n}, {"loss", 7.75 - n / 40.0}}.dump() << "\n";
+    }
     out << json{{"event", "end"}, {"step", steps}}.dump() << "\n";
   }
 };
@@ -325,6 +330,32 @@ TEST_F(LogReport, means_of_the_rows_and_the_summary) {
       o.out, AllOf(HasSubstr("25 steps, final loss 4.755000, lowest validation loss 7.250000"),
                    HasSubstr("median 2.000 ms a step, 32000 tokens/s; ended"), HasSubstr("  1-5 4.9700"),
                    HasSubstr(" 6-10 4.9200     7.5000  8.000 1.00e-03"), HasSubstr("21-25 4.7700"), Not(HasSubstr("validation accuracy"))));
+}
+
+// The second part of three wrote no log.
+TEST_F(LogReport, steps_that_went_to_no_log_are_named) {
+  const std::string kept = " --checkpoints " + file("kept"), log = " --log " + file("run.jsonl");
+  ASSERT_EQ(train("--steps 2" + kept + log).exit_code, 0);
+  ASSERT_EQ(train("--steps 4 --resume" + kept).exit_code, 0);
+  ASSERT_EQ(train("--steps 5 --resume" + kept + log).exit_code, 0);
+  const Outcome o = stepscope("report " + file("run.jsonl") + " --report " + file("x.md") + " --report " + file("x.json"), "COLUMNS=400");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  const std::string said =
+      "note: the log lacks steps 3 to 4: the run was resumed after step 4 and had written them to another log or to none\n";
+  EXPECT_THAT(o.out, AllOf(HasSubstr(": reference trainer"), HasSubstr("3 steps, "), HasSubstr("; ended"), HasSubstr(said)));
+  EXPECT_THAT(slurp(file("x.md")), HasSubstr(said));
+  EXPECT_EQ(json::parse(slurp(file("x.json")))["logs"][0]["not_logged"], json::parse(R"([{"from": 3, "to": 4}])"));
+}
+
+TEST_F(LogReport, a_log_that_contradicts_itself_is_refused) {
+  write_log("a.jsonl", 5);
+  std::string text = slurp(file("a.jsonl"));
+  text.replace(text.rfind("25"), 2, "30");
+  write("a.jsonl", text);
+  const Outcome o = stepscope("report " + file("a.jsonl"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("a.jsonl:29: the end of step 30 stands behind step 25, expected step 25\n"));
+  EXPECT_EQ(o.out, "");
 }
 
 TEST_F(LogReport, two_logs_stand_side_by_side) {
@@ -353,8 +384,8 @@ TEST_F(LogReport, texts_of_one_and_of_two_logs) {
   write_log("b.jsonl", 6, 12);
   std::string stopped = slurp(file("b.jsonl"));
   stopped = stopped.substr(0, stopped.rfind('{'));
-  for (const json& line : {json{{"event", "eval"}, {"step", 10}, {"examples", 4}, {"correct", 3}, {"accuracy", 0.75}},
-                           json{{"event", "note"}, {"step", 11}, {"text", "a | note"}},
+  for (const json& line : {json{{"event", "eval"}, {"step", 12}, {"examples", 4}, {"correct", 3}, {"accuracy", 0.75}},
+                           json{{"event", "note"}, {"step", 12}, {"text", "a | note"}},
                            json{{"event", "end"}, {"step", 12}, {"stopped", "step 12: loss is nan: training stopped"}}})
     stopped += line.dump() + "\n";
   write("b.jsonl", stopped);

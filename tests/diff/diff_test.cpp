@@ -658,6 +658,25 @@ TEST(Diff, NamesTwoGpusOfOneName) {
   EXPECT_EQ(others[0].what + " " + others[0].a + " " + others[0].b, "GPU GPU-1+GPU-2 GPU-1+GPU-3");
 }
 
+// `join` without --run-json has the steps of the rank that its document is of, `profile --gpus` those of rank 0.
+TEST(Diff, NamesTheRankOfEachMedianStep) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 0);
+  a.ranks.resize(2), a.world.size = 2, a.world.main_rank = 1;
+  a.timing.step_time_ns.median = 1e6;
+  ProfileDocument b = a;
+  a.run.trainer = "reference", b.run.trainer.reset();
+  const auto said = [](const ProfileDocument& x, const ProfileDocument& y) {
+    for (const auto& r : diff_profiles(x, y).runs)
+      if (r.what == "median step of") return r.a + " -> " + r.b;
+    return std::string();
+  };
+  EXPECT_EQ(said(a, b), "rank 0 by its run.json -> rank 1 by the recording");
+  EXPECT_EQ(said(a, a), "");
+  EXPECT_EQ(said(b, b), "");
+  b.timing.step_time_ns.median.reset();
+  EXPECT_EQ(said(a, b), "");
+}
+
 // Two runs that differ in one field of base/run_fields.h only: diff names it, in its own words, with both values.
 TEST(Diff, NamesEachFieldInWhichTheRunsDiffer) {
   const ProfileDocument same = document({kernel("x", "forward", "qkv", 1e6)}, 0);

@@ -84,7 +84,7 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
           "run.jsonl:1", "stepscope.log/1");
   refused(kRun + "\nx\n", "run.jsonl:2", "no JSON object");
   refused(kRun + "\n[]\n", "run.jsonl:2", "no JSON object");
-  refused(kRun + "\n" + step(2) + "\n" + step(2) + "\n", "run.jsonl:3", "step 2 stands behind step 2");
+  refused(kRun + "\n" + step(1) + "\n" + step(1) + "\n", "run.jsonl:3", "step 1 stands behind step 1");
   refused(kRun + "\n" + step(-1) + "\n", "run.jsonl:2", "\"step\" is -1");
   refused(kRun + "\n" + step(1, "\"a\"") + "\n", "run.jsonl:2", "\"loss\" is \"a\"");
   refused(kRun + "\n" + step(1, "1e999") + "\n", "run.jsonl:2", "expected");
@@ -98,10 +98,10 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
               "\n",
           "run.jsonl:2", "\"step\" is 18446744073709551615");
   refused(kRun + "\n" +
-              R"({"event":"validation","step":1})"
+              R"({"event":"validation","step":0})"
               "\n",
           "run.jsonl:2", "no \"loss\"");
-  refused(kRun + "\n" + R"({"event":"eval","step":1,"accuracy":1.5})" + "\n", "run.jsonl:2", "\"accuracy\" is 1.5, expected 0 to 1");
+  refused(kRun + "\n" + R"({"event":"eval","step":0,"accuracy":1.5})" + "\n", "run.jsonl:2", "\"accuracy\" is 1.5, expected 0 to 1");
   refused(kRun + "\n" + R"({"event":"note","text":"a","text":"b"})" + "\n", "run.jsonl:2",
           "column 28: \"text\" stands twice in one object");
   // A message with the value in it would be made by a function that calls itself once a level.
@@ -111,6 +111,110 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
                                        std::pair("\"tokens_per_step\":1e300", "\"tokens_per_step\" is 1e+300, expected a whole number"),
                                        std::pair("\"trainer\":7", "\"trainer\" is 7, expected a text")})
     refused(R"({"event":"run","schema":"stepscope.log/1","settings":{)" + std::string(setting) + "}}\n", "run.jsonl:1: settings: ", found);
+}
+
+// What a log of these lines is refused for; "" = it is read.
+std::string refusal_of(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  try {
+    parse_run_log(text, "run.jsonl");
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+std::string event(const std::string& name, int n, const std::string& rest = "") {
+  return R"({"event":")" + name + R"(","step":)" + std::to_string(n) + rest + "}";
+}
+std::string run(int resumed_after, const std::string& settings = "") {
+  return R"({"event":"run","schema":"stepscope.log/1","settings":{)" + settings + "}" +
+         (resumed_after ? R"(,"resumed_after":)" + std::to_string(resumed_after) : "") + "}";
+}
+const std::string kLoss = R"(,"loss":1)";
+
+TEST(RunLog, AStepThatIsNotTheNextIsRefused) {
+  EXPECT_EQ(refusal_of({run(0), step(1), step(3)}), "run.jsonl:3: step 3 stands behind step 1, expected step 2");
+  EXPECT_EQ(refusal_of({run(0), step(2)}), "run.jsonl:2: step 2 stands behind the run's beginning, expected step 1");
+  EXPECT_EQ(refusal_of({run(5), step(1)}),
+            "run.jsonl:2: step 1 stands behind the beginning of a run that was resumed after step 5, expected step 6");
+  EXPECT_EQ(refusal_of({run(0), step(1), run(2), step(4)}),
+            "run.jsonl:4: step 4 stands behind the beginning of a run that was resumed after step 2, expected step 3");
+}
+
+TEST(RunLog, ARunThatBeginsBeforeTheStepsBehindWhichItStandsIsRefused) {
+  EXPECT_EQ(refusal_of({run(0), step(1), step(2), run(1), step(2)}),
+            "run.jsonl:4: a run that was resumed after step 1 stands behind step 2, expected 2 or more");
+  for (const std::string& first : {run(0), run(5)})
+    EXPECT_EQ(refusal_of({first, run(0), step(1)}),
+              "run.jsonl:2: a run that begins at step 1 stands behind another run, expected \"resumed_after\", or a log for each");
+  EXPECT_EQ(refusal_of({run(0, R"("seed":1,"batch_size":4)"), step(1), run(1, R"("seed":2,"batch_size":4)")}),
+            "run.jsonl:3: settings: \"seed\" is 2, expected 1, as in the run that goes on here");
+}
+
+TEST(RunLog, WhatIsSaidOfAnotherStepThanTheOneBeforeItIsRefused) {
+  for (const auto& [name, rest] : {std::pair("validation", kLoss), std::pair("eval", std::string(R"(,"accuracy":0.5)")),
+                                   std::pair("sample", std::string(R"(,"text":"a")")), std::pair("note", std::string(R"(,"text":"a")")),
+                                   std::pair("end", std::string())})
+    for (const int n : {1, 3})
+      EXPECT_EQ(refusal_of({run(0), step(1), step(2), event(name, n, rest)}),
+                "run.jsonl:4: the " + std::string(name) + " of step " + std::to_string(n) + " stands behind step 2, expected step 2");
+  EXPECT_EQ(refusal_of({run(0), event("validation", 4, kLoss)}),
+            "run.jsonl:2: the validation of step 4 stands before step 1, expected it behind its step");
+}
+
+TEST(RunLog, WhatStandsThereTwiceOrBehindTheEndIsRefused) {
+  for (const auto& [name, rest] : {std::pair("validation", kLoss), std::pair("eval", std::string(R"(,"accuracy":0.5)")),
+                                   std::pair("sample", std::string(R"(,"text":"a")"))}) {
+    const std::string line = event(name, 1, rest);
+    EXPECT_EQ(refusal_of({run(0), step(1), line, line}),
+              "run.jsonl:4: the " + std::string(name) + " of step 1 stands there twice, expected it once");
+    EXPECT_EQ(refusal_of({run(0), step(1), line, step(2), event(name, 2, rest)}), "");
+    EXPECT_EQ(refusal_of({run(0), step(1), event("end", 1), line}),
+              "run.jsonl:4: the " + std::string(name) +
+                  " of step 1 stands behind the run's end, expected a line of event \"run\" "
+                  "between the two");
+  }
+  EXPECT_THAT(refusal_of({run(0), step(1), event("end", 1), event("end", 1)}), HasSubstr("run.jsonl:4: the end of step 1 stands behind"));
+}
+
+TEST(RunLog, CountsThatContradictTheAccuracyBesideThemAreRefused) {
+  const auto error = [](const std::string& counts) { return refusal_of({run(0), step(1), event("eval", 1, "," + counts)}); };
+  EXPECT_EQ(error(R"("examples":10,"correct":3,"accuracy":0.9)"), "run.jsonl:3: \"accuracy\" is 0.9, expected 0.3000: 3 of 10 examples");
+  EXPECT_EQ(error(R"("examples":10,"correct":3,"accuracy":0.3,"correct_by_sum":4,"accuracy_by_sum":0.3)"),
+            "run.jsonl:3: \"accuracy_by_sum\" is 0.3, expected 0.4000: 4 of 10 examples");
+  EXPECT_EQ(error(R"("examples":10,"correct":11,"accuracy":1)"), "run.jsonl:3: \"correct\" is 11, expected at most 10, the examples");
+  EXPECT_EQ(error(R"("examples":0,"correct":0,"accuracy":0)"), "run.jsonl:3: \"examples\" is 0, expected 1 or more");
+  EXPECT_EQ(error(R"("examples":3,"correct":1,"accuracy":0.3333,"correct_by_sum":3,"accuracy_by_sum":1)"), "");
+}
+
+TEST(RunLog, SettingsThatTheStepsOrEachOtherContradictAreRefused) {
+  const std::string of_two = run(0, R"("steps":2)");
+  EXPECT_EQ(refusal_of({of_two, step(1), step(2), event("end", 2)}), "");
+  EXPECT_EQ(refusal_of({of_two, step(1), step(2), step(3)}),
+            "run.jsonl:4: step 3 of a run whose settings say 2 steps, expected no step behind it");
+  EXPECT_EQ(refusal_of({of_two, step(1), event("end", 1)}),
+            "run.jsonl:3: the run ends at step 1 of 2 and does not say why, expected \"stopped\", or the last step");
+  EXPECT_EQ(refusal_of({of_two, step(1), event("end", 1, R"(,"stopped":"interrupted after step 1")")}), "");
+  EXPECT_EQ(refusal_of({of_two, step(1), step(2), event("end", 2), run(2, R"("steps":3)"), step(3), event("end", 3)}), "");
+  EXPECT_EQ(refusal_of({run(0, R"("batch_size":4,"seq_len":8,"accumulation":2,"tokens_per_step":32)")}),
+            "run.jsonl:1: settings: \"tokens_per_step\" is 32, expected 64: batch_size x seq_len x accumulation");
+  EXPECT_EQ(refusal_of({run(0, R"("world":{"size":0})")}), "run.jsonl:1: settings: world: \"size\" is 0, expected 1 or more");
+}
+
+// --log may be given only from a resumption on, or not to the run in the middle.
+TEST(RunLog, StepsThatWentToNoLogAreNamed) {
+  const auto not_logged = [](const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    return parse_run_log(text, "x").not_logged;
+  };
+  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(not_logged({run(0), step(1), run(1), event("note", 1, R"(,"text":"resumed")"), step(2)}), Pairs{});
+  EXPECT_EQ(not_logged({run(5), step(6)}), (Pairs{{1, 5}}));
+  EXPECT_EQ(not_logged({run(0), step(1), run(4), step(5), run(6), step(7)}), (Pairs{{2, 4}, {6, 6}}));
+  EXPECT_EQ(not_logged({run(0), step(1), event("end", 1), run(4)}), (Pairs{{2, 4}}));
+  EXPECT_EQ(not_logged({run(0), step(1), run(4), run(1), step(2)}), Pairs{}) << "the checkpoint of step 4 did not load any more";
 }
 
 TEST(RunLog, AMarkOfAnEditorAtItsBeginningIsNoText) {
@@ -128,6 +232,16 @@ TEST(RunLogWriter, DropsWhatIsAboutToHappenAgain) {
   EXPECT_EQ(text_of(path), kept);
   writer.write({{"event", "note"}, {"text", "b"}});
   EXPECT_EQ(text_of(path), kept + R"({"event":"note","text":"b"})" + "\n") << "flushed";
+}
+
+// A checkpoint that a run was resumed from, and that does not load any more.
+TEST(RunLogWriter, DropsARunThatWasResumedFromALaterStep) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  const std::string kept = run(0) + "\n" + step(1) + "\n" + run(1) + "\n";
+  write(path, kept + step(2) + "\n" + run(2) + "\n" + step(3) + "\n");
+  RunLogWriter(path, 1);
+  EXPECT_EQ(text_of(path), kept);
 }
 
 TEST(RunLogWriter, ARunFromItsFirstStepBeginsANewLog) {
