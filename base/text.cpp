@@ -40,8 +40,11 @@ std::string markdown_escaped(std::string_view text) {
   std::string out;
   std::string lines(text);
   std::replace(lines.begin(), lines.end(), '\r', '\n');
-  for (const char c : printable_lines(lines)) {
-    if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_') out += '\\';
+  const std::string shown = printable_lines(lines);
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const char c = shown[i];
+    const bool links = c == ']' && i + 1 < shown.size() && shown[i + 1] == '(';  // "[text](place)"; brackets alone stay readable
+    if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_' || links) out += '\\';
     if (c == '<' || c == '&')  // a name that holds "&lt;" is not one that holds '<'
       out += c == '<' ? "&lt;" : "&amp;";
     else

@@ -118,11 +118,11 @@ void check_again(const std::string& words, const std::vector<Experiment>& experi
 
 }  // namespace
 
-void add_verdict_flags(Command& c, VerdictFlags& f, const std::string& out_help) {
+void add_verdict_flags(Command& c, VerdictFlags& f, PairsOf of, const std::string& out_help) {
   c.add_option("--out", f.out, out_help);
   c.add_flag("--no-profile", f.no_profile, "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
   c.add_flag("--json", f.json, "print the verdict document");
-  add_measure_flags(c, f.measure);
+  add_measure_flags(c, f.measure, of);
 }
 
 void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {

@@ -15,7 +15,7 @@ struct VerdictFlags {
   std::string out;
   bool no_profile = false, json = false;
 };
-void add_verdict_flags(Command& command, VerdictFlags& flags, const std::string& out_help);
+void add_verdict_flags(Command& command, VerdictFlags& flags, PairsOf of, const std::string& out_help);
 
 struct RunFlags : VerdictFlags {
   std::vector<std::string> names;

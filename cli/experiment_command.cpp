@@ -247,7 +247,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       ->capture_default_str();
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
   add_verdict_flags(
-      *run_command, *r,
+      *run_command, *r, PairsOf::experiments,
       "write verdicts, pages and the ledger to this folder (default: experiments/studies; of --a and --b nothing is kept without it)");
   run_command->footer(kExits +
                       "Examples:\n"
@@ -265,7 +265,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                    "a commit, tag or branch, which arm A is built from; a notice tells where HEAD does not contain it")
       ->required();
   add_trainer_flags(*since_command, since->trainer);
-  add_verdict_flags(*since_command, *since, "write verdict.json and its page to this folder (default: print the verdict only)");
+  add_verdict_flags(*since_command, *since, PairsOf::arms,
+                    "write verdict.json and its page to this folder (default: print the verdict only)");
   since_command->footer(
       "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n" + kExits +
       "Examples:\n"
@@ -276,7 +277,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto a = std::make_shared<AaFlags>();
   Command* aa_command = c->add_subcommand("aa", "Test the procedure on itself: compare identical code, or find a planted slowdown");
   add_trainer_flags(*aa_command, a->trainer);
-  add_measure_flags(*aa_command, a->measure);
+  add_measure_flags(*aa_command, a->measure, PairsOf::arms);
   Argument* trials = aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
                          ->check(whole(1, 1 << 20))
                          ->capture_default_str();
@@ -303,7 +304,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                    "work after every step, in percent of a step: tensor:PCT, dram:PCT or idle:PCT on the GPU, host:PCT: the host waits")
       ->required();
   add_trainer_flags(*coverage_command, v->trainer);
-  add_alone_flags(*coverage_command, v->measure);
+  add_alone_flags(*coverage_command, v->measure, PairsOf::processes_alone);
   coverage_command->add_option("--truth-rounds", v->truth_rounds, "rounds of long processes that say what a plant really costs")
       ->check(whole(2, 1000))
       ->capture_default_str();
@@ -323,7 +324,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto m = std::make_shared<MeasureFlags>();
   Command* resample_command = c->add_subcommand("resample", "Compute the procedure's error rates from recorded A/A pairs");
   resample_command->add_option("file", *files, "files that `experiment aa --record` wrote")->required();
-  add_decision_flags(*resample_command, *m, Decides::what_was_recorded);
+  add_decision_flags(*resample_command, *m, PairsOf::recordings);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
   Command* index_command = c->add_subcommand(

@@ -36,14 +36,15 @@ Check plant() {
 
 }  // namespace
 
-void add_decision_flags(Command& c, MeasureFlags& f, Decides decides) {
-  const bool recorded = decides == Decides::what_was_recorded;
+void add_decision_flags(Command& c, MeasureFlags& f, PairsOf of) {
+  const std::string in_turns = of == PairsOf::processes_alone ? ""
+                               : of == PairsOf::recordings    ? "of a file of pairs in turns"
+                                                              : "with --quick";
   Argument* pairs =
       c.add_option("--pairs", f.pairs,
-                   fmt::format("take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 "
-                               "to 26 with --no-extension (12), 8 to 26 with --sequential (12), 4 to 13 {} (12), which takes twice as many "
-                               "if they decide nothing",
-                               recorded ? "of a file of pairs in turns" : "with --quick"))
+                   "take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 to 26 with "
+                   "--no-extension (12), 8 to 26 with --sequential (12)" +
+                       (in_turns.empty() ? "" : ", 4 to 13 " + in_turns + " (12), which takes twice as many if they decide nothing"))
           ->check(whole(4, 26));
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   Argument* sequential =
@@ -51,13 +52,14 @@ void add_decision_flags(Command& c, MeasureFlags& f, Decides decides) {
                  "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
           ->excludes(fixed);
   c.add_option("--minimum-effect", f.minimum_effect_pct,
-               fmt::format("smallest difference that matters, in percent (default: {}0.3)", recorded ? "" : "the experiment file's, else "))
+               fmt::format("smallest difference that matters, in percent (default: {}0.3)",
+                           of == PairsOf::experiments ? "the experiment file's, else " : ""))
       ->check(real(0.01, 50));
   f.of_a_verdict.insert(f.of_a_verdict.end(), {pairs, fixed, sequential});
 }
 
-void add_alone_flags(Command& c, MeasureFlags& f) {
-  add_decision_flags(c, f, Decides::what_is_measured);
+void add_alone_flags(Command& c, MeasureFlags& f, PairsOf of) {
+  add_decision_flags(c, f, of);
   Argument* settle_s =
       c.add_option(
            "--settle-s", f.settle_s,
@@ -88,12 +90,12 @@ void add_alone_flags(Command& c, MeasureFlags& f) {
   f.of_alone = {settle_s, measure_s, turns, heat_s};
 }
 
-void add_measure_flags(Command& c, MeasureFlags& f) {
+void add_measure_flags(Command& c, MeasureFlags& f, PairsOf of) {
   Argument* quick =
       c.add_flag("--quick", f.quick,
                  "let both arms take turns in short blocks at equal clocks. This answers soon, but training on a GPU at its power "
                  "cap shows another ratio (default: fresh processes, one at a time)");
-  add_alone_flags(c, f);
+  add_alone_flags(c, f, of);
   for (Argument* a : f.of_alone) a->excludes(quick);
   f.quads_option =
       c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads of a pair in turns; fewer when they would last longer than --pair-s")

@@ -30,12 +30,14 @@ struct MeasureFlags {
   std::vector<const Argument*> of_stepping_arms;  // without meaning for commands
   std::vector<const Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
 };
-void add_measure_flags(Command& command, MeasureFlags& flags);
+// What the pairs of a command are of, for the words of its help: experiments have files, whose minimum effect is the default; arms of the command
+// line have none; processes alone have no --quick either; of recordings the file decides whether its pairs are in turns.
+enum class PairsOf { experiments, arms, processes_alone, recordings };
+void add_measure_flags(Command& command, MeasureFlags& flags, PairsOf of);
 // Those of processes alone and of the pairs in turns that follow them.
-void add_alone_flags(Command& command, MeasureFlags& flags);
+void add_alone_flags(Command& command, MeasureFlags& flags, PairsOf of);
 // Those of them that say how pairs decide: all that a recording, whose pairs are measured, can take.
-enum class Decides { what_is_measured, what_was_recorded };  // the latter has no --quick and no experiment file
-void add_decision_flags(Command& command, MeasureFlags& flags, Decides decides);
+void add_decision_flags(Command& command, MeasureFlags& flags, PairsOf of);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);

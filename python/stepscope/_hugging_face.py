@@ -41,7 +41,7 @@ def _is_of_transformers(function):
     return True
 
 
-def _computes_other_attention(name):
+def _why_other_attention(name):
     """Why config._attn_implementation names something else than causal attention; "" where it does not."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     if name is not None and name not in ("eager", "sdpa", "flex_attention") and not name.startswith("flash_attention_"):
@@ -61,7 +61,7 @@ def _scaling(module):
     return scaling / (module.layer_idx + 1) if module.scale_attn_by_inverse_layer_idx else scaling
 
 
-def _differs(module, dropping):
+def _why_it_differs(module, dropping):
     """Why the settings of a Hugging Face attention are none of the kernels'; "" where they are. They may change at any time."""
     scaling = _scaling(module)
     if not math.isclose(scaling, module.head_dim**-0.5):
@@ -81,7 +81,7 @@ def _why_not_attention(module):
         return "it attends to another sequence"
     if getattr(module, "pruned_heads", None):
         return "heads were pruned"
-    return (_differs(module, dropping=True) or _computes_other_attention(module.config._attn_implementation)
+    return (_why_it_differs(module, dropping=True) or _why_other_attention(module.config._attn_implementation)
             or why_no_kernel_for(module))
 
 
@@ -96,7 +96,7 @@ def swap_attention(module, slots):
                 raise _asked_for(f"{what} was")
         if past_key_values is not None or cache is not None or use_cache:
             raise _asked_for("a key-value cache was", f"Call the model with use_cache=False, or {_INSIDE_OFF}")
-        differs = _differs(self, self.training)
+        differs = _why_it_differs(self, self.training)
         if differs:
             raise Refused(f"attention: {differs}. That was changed after it was replaced; change it back, or {_INSIDE_OFF}")
         qkv = self.c_attn(hidden_states)
@@ -221,7 +221,7 @@ class _WholeRows(_OfThisProcess):
         if model.config.output_attentions if weights is None else weights:
             raise _asked_for("the weights as output (output_attentions) were")
         asked = model.config._stepscope_asked
-        if asked != self.attention and _computes_other_attention(asked):
+        if asked != self.attention and _why_other_attention(asked):
             raise Refused(f"attention: it was changed to {asked!r} after it was replaced; change it back, or {_INSIDE_OFF}")
         for i, block in enumerate(model.h):  # one that came later, or of a kind that nobody here knows
             if not is_replaced(block.attn):

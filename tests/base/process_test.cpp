@@ -105,6 +105,7 @@ TEST(Text, MarkdownNeitherEndsTheCellNorIsReadAsMarkup) {
   EXPECT_EQ(markdown_escaped("a|b\\c`d*e_f<g\nh\ri"), "a\\|b\\\\c\\`d\\*e\\_f&lt;g h i");
   EXPECT_EQ(markdown_escaped("a&lt;b & c"), "a&amp;lt;b &amp; c");
   EXPECT_EQ(markdown_escaped("plain (1, 2) [x] > y"), "plain (1, 2) [x] > y");
+  EXPECT_EQ(markdown_escaped("f[abi:cxx11](int)"), "f[abi:cxx11\\](int)") << "no link";
   EXPECT_EQ(markdown_escaped("a\x1b[31mred\tb"), "a?[31mred?b") << "a page is shown in terminals too";
 }
 

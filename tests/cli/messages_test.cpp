@@ -112,12 +112,19 @@ TEST(Resample, SaysForWhichLooksARecordIsTooShort) {
 }
 
 // Its help led to --quick and to an experiment's file, and it takes neither.
-TEST(Resample, ExplainsItsFlagsByWhatItTakes) {
+TEST(Experiment, CommandsExplainTheirFlagsByWhatTheyTake) {
   const std::string help = stepscope("experiment resample --help").out;
   EXPECT_THAT(help, ::testing::Not(HasSubstr("--quick")));
   EXPECT_THAT(help, ::testing::Not(HasSubstr("experiment file")));
   EXPECT_THAT(help, HasSubstr("in percent (default: 0.3)"));
-  EXPECT_THAT(stepscope("experiment run --help").out, HasSubstr("4 to 13 with --quick (12)"));
+  const std::string run = stepscope("experiment run --help").out, aa = stepscope("experiment aa --help").out,
+                    coverage = stepscope("experiment coverage --help").out;
+  EXPECT_THAT(run, HasSubstr("4 to 13 with --quick (12)"));
+  EXPECT_THAT(run, HasSubstr("the experiment file's, else 0.3"));
+  EXPECT_THAT(aa, HasSubstr("4 to 13 with --quick (12)"));
+  for (const std::string& without_files : {aa, coverage, stepscope("experiment since --help").out})
+    EXPECT_THAT(without_files, HasSubstr("in percent (default: 0.3)"));
+  EXPECT_THAT(coverage, ::testing::Not(HasSubstr("--quick")));
 }
 
 TEST(Mistakes, ACommandOfACommandThatIsNoneIsNamed) {
