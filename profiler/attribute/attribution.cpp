@@ -121,7 +121,7 @@ void check_tensor_use(Attribution& a) {
   add_missing(a.missing, "tensor_use_above_100", above, first);
 }
 
-// SM clocks at which the steps ran that were timed and traced; of a recording without samples any clock.
+// SM clocks at which the steps ran that were timed and traced.
 struct Clocks {
   double lowest_hz = 0, highest_hz = 0;
 };
@@ -130,15 +130,14 @@ std::optional<Clocks> clocks_of_steps(const Recording& r) {
   for (const EnvironmentSample& s : r.environment) {
     if (s.phase != Phase::timed && s.phase != Phase::activity && s.phase != Phase::program) continue;
     const double hz = s.sm_clock_mhz * 1e6;
-    if (!out) out = Clocks{hz, hz};
-    out = Clocks{std::min(out->lowest_hz, hz), std::max(out->highest_hz, hz)};
+    out = out ? Clocks{std::min(out->lowest_hz, hz), std::max(out->highest_hz, hz)} : Clocks{hz, hz};
   }
   return out;
 }
 
 // Whether a kernel took another time while it was counted than its clock there explains. One that computes takes as many cycles at any clock, one
 // that waits for memory as much time, so all in between is explained. At the power limit a step of all kernels runs at a lower clock than its
-// attention counted alone.
+// attention counted alone. Without the clocks of both nothing is explained.
 bool took_another_time(const KernelCounters& counted, double duration_ns, const std::optional<Clocks>& clocks) {
   double shortest = duration_ns, longest = duration_ns;
   if (clocks && counted.sm_clock_hz.value_or(0) > 0) {

@@ -316,15 +316,6 @@ void fill_timeline(ProfileDocument& d, const Recording& r, const Attribution& a)
   fill_timeline_environment(t, r, a);
 }
 
-// Sum over the passes that have it, absent when none has: a pass of nothing but copies has no floor and must
-// not hide the others.
-Number sum_passes(const std::vector<PassRow>& passes, Number Floored::*member) {
-  Number sum;
-  for (const PassRow& p : passes)
-    if (p.*member) sum = sum.value_or(0) + *(p.*member);
-  return sum;
-}
-
 void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
   for (const Group& g : a.passes) {
     PassRow row;
@@ -455,6 +446,13 @@ std::vector<double> step_pitches_ns(const Recording& r, Phase phase) {
     if (const auto next = steps.find(number + 1); step->phase == phase && next != steps.end())
       pitches.push_back(static_cast<double>(next->second->host_begin_ns - step->host_begin_ns));
   return pitches;
+}
+
+Number sum_passes(const std::vector<PassRow>& passes, Number Floored::*member) {
+  Number sum;
+  for (const PassRow& p : passes)
+    if (p.*member) sum = sum.value_or(0) + *(p.*member);
+  return sum;
 }
 
 bool has_severe_missing(const ProfileDocument& d) {

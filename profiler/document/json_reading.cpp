@@ -92,9 +92,9 @@ void check_no_row_twice(const std::vector<Row>& rows, const std::string& source,
 
 void check_sum_of_passes(const ProfileDocument& d, const Number& found, Number Floored::*member, const std::string& source,
                          std::string_view field) {
-  double sum = 0;
-  for (const PassRow& p : d.passes) sum += (p.*member).value_or(0);
-  if (found) check_number(*found, sum, source, fmt::format("totals.{}", field), fmt::format("the sum of passes[].{}", field));
+  if (found)
+    check_number(*found, sum_passes(d.passes, member).value_or(0), source, fmt::format("totals.{}", field),
+                 fmt::format("the sum of passes[].{}", field));
 }
 
 // Tables and differences are added up from these rows, and say that they sum to the step.
@@ -181,30 +181,31 @@ void check_vocabularies(const ProfileDocument& d, const std::string& source) {
               "severity");
 }
 
-double tokens_per_s(double tokens, double step_ns) { return tokens / step_ns * 1e9; }
+double per_second(double of_a_step, double step_ns) { return of_a_step / step_ns * 1e9; }
 
 // Documents of several ranks had those of one rank in timing.states before 2026-11-29.
 void take_tokens_of_all_ranks(ProfileDocument& d) {
   for (StateRow& row : d.timing.states) {
     if (!d.world.size || !row.tokens_per_s || d.run.tokens_per_step.value_or(0) <= 0 || !(row.step_time_ns > 0)) continue;
-    const double one = tokens_per_s(static_cast<double>(*d.run.tokens_per_step), row.step_time_ns);
+    const double one = per_second(static_cast<double>(*d.run.tokens_per_step), row.step_time_ns);
     if (std::abs(*row.tokens_per_s - one) <= 1e-6 * one) row.tokens_per_s = one * static_cast<double>(*d.world.size);
   }
 }
 
 // Times, tokens/s and FLOP/s are worked out of what stands beside them.
 void check_rates(const ProfileDocument& d, const std::string& source) {
+  const TimingSection& t = d.timing;
   const Number tokens = d.run.tokens_per_step.value_or(0) > 0 ? Number(static_cast<double>(*d.run.tokens_per_step)) : std::nullopt;
-  if (const Number& median = d.timing.step_time_ns.median; d.run.model_flops && median.value_or(0) > 0 && d.timing.model_flops_per_s)
-    check_number(*d.timing.model_flops_per_s, *d.run.model_flops / *median * 1e9, source, "timing.model_flops_per_s",
-                 "run.model_flops / timing.step_time_ns.median");
-  if (const auto ceiling = d.ceilings.matmul_flops_per_s.find(d.timing.matmul_ceiling.value_or(""));
-      ceiling != d.ceilings.matmul_flops_per_s.end() && ceiling->second > 0 && d.timing.of_matmul_ceiling_pct && d.timing.model_flops_per_s)
-    check_number(*d.timing.of_matmul_ceiling_pct, *d.timing.model_flops_per_s / ceiling->second * 100, source,
-                 "timing.of_matmul_ceiling_pct", "model_flops_per_s in percent of ceilings.matmul_flops_per_s." + ceiling->first);
-  if (const Number& median = d.timing.step_time_ns.median; tokens && median.value_or(0) > 0 && d.timing.tokens_per_s)
-    check_number(*d.timing.tokens_per_s, tokens_per_s(*tokens, *median), source, "timing.tokens_per_s",
-                 "run.tokens_per_step / timing.step_time_ns.median");
+  const auto check_per_median = [&](const Number& found, const Number& of_a_step, const char* field, const char* formula) {
+    if (found && of_a_step && t.step_time_ns.median.value_or(0) > 0)
+      check_number(*found, per_second(*of_a_step, *t.step_time_ns.median), source, field, formula);
+  };
+  check_per_median(t.model_flops_per_s, d.run.model_flops, "timing.model_flops_per_s", "run.model_flops / timing.step_time_ns.median");
+  const auto ceiling = d.ceilings.matmul_flops_per_s.find(t.matmul_ceiling.value_or(""));
+  if (ceiling != d.ceilings.matmul_flops_per_s.end() && ceiling->second > 0 && t.of_matmul_ceiling_pct && t.model_flops_per_s)
+    check_number(*t.of_matmul_ceiling_pct, *t.model_flops_per_s / ceiling->second * 100, source, "timing.of_matmul_ceiling_pct",
+                 "model_flops_per_s in percent of ceilings.matmul_flops_per_s." + ceiling->first);
+  check_per_median(t.tokens_per_s, tokens, "timing.tokens_per_s", "run.tokens_per_step / timing.step_time_ns.median");
   const auto ranks = static_cast<double>(d.world.size.value_or(1));
   for (size_t i = 0; i < d.timing.states.size(); ++i) {
     const StateRow& row = d.timing.states[i];
@@ -212,7 +213,7 @@ void check_rates(const ProfileDocument& d, const std::string& source) {
     if (row.steps > 0)
       check_number(row.step_time_ns, row.time_ns / static_cast<double>(row.steps), source, place + "step_time_ns", "time_ns / steps");
     if (tokens && row.tokens_per_s && row.step_time_ns > 0)
-      check_number(*row.tokens_per_s, tokens_per_s(*tokens * ranks, row.step_time_ns), source, place + "tokens_per_s",
+      check_number(*row.tokens_per_s, per_second(*tokens * ranks, row.step_time_ns), source, place + "tokens_per_s",
                    "tokens of all ranks / step_time_ns");
   }
 }

@@ -243,6 +243,9 @@ struct ProfileDocument {
   std::vector<LaneRow> lanes;
 };
 
+// Over the passes that have it, absent when none has: a pass of nothing but copies has no floor and must not hide the others.
+Number sum_passes(const std::vector<PassRow>& passes, Number Floored::*member);
+
 // A severe row makes the command that made the document fail.
 bool has_severe_missing(const ProfileDocument& document);
 

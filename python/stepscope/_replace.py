@@ -203,8 +203,6 @@ def _add(report, name, module, op, slots, result):
     report.sites.append(site)
 
 
-
-
 def _replace_modules(report, model, chosen):
     modules, gpt2 = _hugging_face.gpt2_models(model) if "attention" in chosen else ({}, {})
     left = _hugging_face.left_attentions(modules, gpt2)

@@ -34,6 +34,14 @@ std::string error_of(const std::string& text) {
   }
 }
 
+// Of gpt2_profile() with another value at one place.
+std::string error_with(const std::string& place, const json& value) {
+  static const json good = json::parse(to_json(gpt2_profile()));
+  json j = good;
+  j.at(json::json_pointer(place)) = value;
+  return error_of(j.dump());
+}
+
 TEST(Profile, TimingComesFromTheTimedStepsAlone) {
   const ProfileDocument d = gpt2_profile();
   // Steps 10..17 (0-based): 5.00 ms + 10 us x (i % 8) for i = 2, 3, .., 7, 0, 1.
@@ -163,11 +171,6 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
 // A document that somebody edited by hand is not shown as if it had been measured.
 TEST(Profile, ReadersRefuseNumbersThatCannotBe) {
   const json good = json::parse(to_json(gpt2_profile()));
-  const auto error_with = [&](const std::string& place, const json& value) {
-    json j = good;
-    j.at(json::json_pointer(place)) = value;
-    return error_of(j.dump());
-  };
   EXPECT_EQ(error_with("/totals/time_ns", -5), "p.json: totals.time_ns: found -5, expected 0 or more");
   EXPECT_EQ(error_with("/passes/2/time_ns", -1.5), "p.json: passes[2].time_ns: found -1.5, expected 0 or more");
   EXPECT_EQ(error_with("/kernels/0/launches", -1), "p.json: kernels[0].launches: found -1, expected 0 or more");
@@ -235,11 +238,6 @@ TEST(Profile, RowsThatDoNotAddUpAreRefused) {
 // `diff --fail-if-slower` judges by the median, and the page draws the samples: a document in which the two disagree was edited.
 TEST(Profile, NumbersThatOthersBesideThemContradictAreRefused) {
   const json good = json::parse(to_json(gpt2_profile()));
-  const auto error_with = [&](const std::string& place, const json& value) {
-    json j = good;
-    j.at(json::json_pointer(place)) = value;
-    return error_of(j.dump());
-  };
   EXPECT_EQ(error_with("/timing/step_time_ns/median", 5.07e6),
             "p.json: timing.step_time_ns.median: found 5070000, expected 5035000: the median of the samples");
   EXPECT_EQ(error_with("/timing/step_time_ns/mean", 5.03e6),
