@@ -4,7 +4,7 @@
 //   hopper_product_measure check NAME                  sampled rows of all products against sums in double; exit 1 where one is wrong
 //   hopper_product_measure time SECONDS PRODUCTS NAME…   CSV of medians of the first PRODUCTS products (12: those with tails and the plain
 //                                                      ones beside them), in turns, then cuBLASLt and the best way alone with joules
-//   hopper_product_measure joules ROWS NAME…           CSV of joules a launch of the products of a block that are cuBLASLt's in the step
+//   hopper_product_measure joules ROWS PRODUCT NAME…   CSV of joules a launch of the products of a block whose names contain PRODUCT, or of all
 // Each check is a process of its own, so that one that hangs can be ended.
 #include <fmt/format.h>
 
@@ -174,11 +174,11 @@ int main(int argc, char** argv) try {
     hopper::time_all(std::stod(words[1]), std::stoul(words[2]), {words.begin() + 3, words.end()});
     return 0;
   }
-  if (words.size() >= 3 && words[0] == "joules") {
-    hopper::joules_all(std::stoi(words[1]), {words.begin() + 2, words.end()});
+  if (words.size() >= 4 && words[0] == "joules") {
+    hopper::joules_all(std::stoi(words[1]), words[2] == "all" ? "" : words[2], {words.begin() + 3, words.end()});
     return 0;
   }
-  fmt::print(stderr, "usage: hopper_product_measure list | check NAME | time SECONDS PRODUCTS NAME… | joules ROWS NAME…\n");
+  fmt::print(stderr, "usage: hopper_product_measure list | check NAME | time SECONDS PRODUCTS NAME… | joules ROWS PRODUCT|all NAME…\n");
   return 2;
 } catch (const std::exception& e) {
   fmt::print(stderr, "hopper_product_measure: {}\n", e.what());

@@ -65,11 +65,13 @@ std::vector<Case> timed_cases() {
 }
 
 std::vector<Case> block_cases(int rows) {
-  return {{"qkv", rows, 2304, 768, false, false, Tail::plain},       {"attproj", rows, 768, 768, false, false, Tail::plain},
-          {"mlp_down", rows, 768, 3072, false, false, Tail::plain},  {"mlp_up dX", rows, 768, 3072, false, true, Tail::plain},
-          {"attproj dX", rows, 768, 768, false, true, Tail::plain},  {"qkv dX", rows, 768, 2304, false, true, Tail::plain},
-          {"mlp_down dW", 768, 3072, rows, true, true, Tail::plain}, {"mlp_up dW", 3072, 768, rows, true, true, Tail::plain},
-          {"attproj dW", 768, 768, rows, true, true, Tail::plain},   {"qkv dW", 2304, 768, rows, true, true, Tail::plain}};
+  return {
+      {"qkv", rows, 2304, 768, false, false, Tail::plain},        {"attproj", rows, 768, 768, false, false, Tail::plain},
+      {"mlp_down", rows, 768, 3072, false, false, Tail::plain},   {"mlp_up dX", rows, 768, 3072, false, true, Tail::plain},
+      {"attproj dX", rows, 768, 768, false, true, Tail::plain},   {"qkv dX", rows, 768, 2304, false, true, Tail::plain},
+      {"mlp_down dW", 768, 3072, rows, true, true, Tail::plain},  {"mlp_up dW", 3072, 768, rows, true, true, Tail::plain},
+      {"attproj dW", 768, 768, rows, true, true, Tail::plain},    {"qkv dW", 2304, 768, rows, true, true, Tail::plain},
+      {"mlp_up GELU", rows, 3072, 768, false, false, Tail::gelu}, {"mlp_down dX dGELU", rows, 3072, 768, false, true, Tail::gelu_backward}};
 }
 
 Buffers::Buffers(const Case& c, int columns_of_a_tile) : columns(columns_of_a_tile) {

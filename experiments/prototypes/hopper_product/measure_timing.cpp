@@ -209,7 +209,7 @@ energy::Window joules_of(energy::GpuMeter& meter, const Launch& launch, double f
 
 }  // namespace
 
-void joules_all(int rows, const std::vector<std::string>& names) {
+void joules_all(int rows, const std::string& product, const std::vector<std::string>& names) {
   char bus_id[32] = "";
   STEPSCOPE_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0));
   energy::GpuMeter meter(bus_id);
@@ -218,6 +218,7 @@ void joules_all(int rows, const std::vector<std::string>& names) {
   DeviceBuffer<unsigned char> workspace(static_cast<int64_t>(kRivalWorkspaceBytes));
   fmt::print("product,m,n,k,way,us,mJ,W,MHz\n");
   for (const Case& c : block_cases(rows)) {
+    if (c.name.find(product) == std::string::npos) continue;
     const Buffers buffers(c, 128);
     const double flop = 2.0 * c.m * c.n * c.k;
     const auto line = [&](const std::string& name, const Launch& launch) {
