@@ -180,6 +180,7 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   o.with_steps = o.with_loop = o.with_small_cases;
   // d12 at T = 1024 costs the CPU 2 TFLOP in double: beside a GPU there are the cores for it, elsewhere it is asked for.
   if (f.model.empty() && (f.real_size || (f.trainer != "reference" && !f.no_real_size))) o.real_size_batch = f.write_receipt ? 4 : 1;
+  o.many_rows = f.trainer != "reference" && o.real_size_batch > 0;
   if (o.seq_len > o.config.max_seq_len)
     throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name, o.config.max_seq_len));
   if (isatty(STDERR_FILENO)) o.progress = [matmul](const std::string& what) { fmt::print(stderr, "gate ({}): {}\n", matmul, what); };
@@ -365,6 +366,7 @@ void add_configuration_reports(const GateFlags& f, const gate::ModelGateOptions&
     c.options.with_loop = c.options.weight_rounding == "stochastic";  // a resumed run has to draw its random bits again
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
+    c.options.many_rows = false;
     c.options.small_answers = first.small_answers;
     c.options.big_answers = first.big_answers;
     try {

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "experiments/gate/red_zones.h"
 #include "gpt2/cuda/check.h"
 
 namespace gate {
@@ -25,7 +26,9 @@ DeviceHooks cuda_device_hooks() {
                 const cudaError_t error = cudaGetLastError();
                 return error == cudaSuccess || error == cudaErrorNotReady ? std::string() : std::string(cudaGetErrorString(error));
               },
-          .persisting_l2_bytes = [before] { return persisting_l2_bytes() - before; }};
+          .persisting_l2_bytes = [before] { return persisting_l2_bytes() - before; },
+          .watch_memory = watch_memory,
+          .bytes_beyond_memory = bytes_beyond_memory};
 }
 
 }  // namespace gate

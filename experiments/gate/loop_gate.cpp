@@ -85,6 +85,7 @@ void write_bytes(const fs::path& path, const std::vector<uint16_t>& tokens) {
 }
 
 // Two files that end within a batch, and one that is a batch and the token after it; ids 0 and V-1 are among them.
+constexpr int64_t kBatchesOfShards = 3 + 2 + 1;
 Shards write_shards(const fs::path& folder, int64_t B, int64_t T, int64_t V, uint64_t seed) {
   Random random(seed, 77);
   Shards shards;
@@ -133,22 +134,33 @@ class Scripted final : public gpt2::Trainer {
   std::vector<gpt2::MemoryItem> memory() const override { return {}; }
   void read(State, std::span<float>) override {}
   void write(State, std::span<const float>) override {}
-  double evaluate(const gpt2::Batch&, std::span<float>) override { return 0; }
+  double evaluate(const gpt2::Batch& b, std::span<float>) override { return loss_of({b.inputs.begin(), b.inputs.end()}); }
   double forward_backward(const gpt2::Batch&, std::span<float>) override { return 0; }
-  void enqueue_step(const gpt2::StepPlan& plan) override { limits.push_back({plan.skip_above_loss, plan.skip_above_grad_norm}); }
+  void enqueue_step(const gpt2::StepPlan& plan) override {
+    limits.push_back({plan.skip_above_loss, plan.skip_above_grad_norm});
+    numbers_.push_back(plan.step);
+  }
   gpt2::StepOutcome finish_step() override {
     const Step& s = script_.at(finished_);
     gpt2::StepOutcome o;
     o.loss = s.loss, o.grad_norm = s.norm;
     o.skipped = s.loss > limits.at(finished_).loss || s.norm > limits.at(finished_).norm;
-    o.step = static_cast<int64_t>(++finished_);
+    o.step = numbers_.at(finished_++);
     return o;
   }
+  // What it says the loss of a batch is.
+  static double loss_of(const Ids& inputs) {
+    double sum = 0;
+    for (const int32_t id : inputs) sum += static_cast<double>(id);
+    return 1 + sum / static_cast<double>(inputs.size());
+  }
+
   std::vector<Step> limits;  // that each step was given
 
  private:
   gpt2::TrainerOptions options_;
   std::vector<Step> script_;
+  std::vector<int64_t> numbers_;
   size_t finished_ = 0;
 };
 
@@ -178,7 +190,11 @@ class LoopChecks {
     }
     if (options_.wanted("schedule")) schedules();
     if (options_.wanted("loader")) shuffled_run();
-    if (options_.wanted("resume")) resume();
+    if (options_.wanted("loop")) validation();
+    if (options_.wanted("resume")) {
+      resume();
+      resume_everywhere();
+    }
     if (options_.wanted("outliers")) outliers();
     return std::move(results_);
   }
@@ -273,7 +289,8 @@ class LoopChecks {
                                     wrong > 0 ? fmt::format("first: batch {}", first) : ""));
   }
 
-  // Every step of runs with and without a warm-up, of lengths that no fifth divides, to 0, to a part and to all of the peak.
+  // Every step of runs with and without a warm-up, of lengths that no fifth divides, to 0, to a part and to all of the peak, and a few steps
+  // beyond: a run may be longer than its schedule.
   void schedules() {
     double worst = 0;
     std::string first;
@@ -283,7 +300,7 @@ class LoopChecks {
           for (const float final_fraction : {0.0f, 0.25f, 1.0f}) {
             const gpt2::LearningRate rate{name, 3e-4f, warmup, final_fraction, total};
             const KnownSchedule known{name, static_cast<double>(rate.peak), static_cast<double>(final_fraction), warmup, total};
-            for (int64_t step = 1; step <= total; ++step) {
+            for (int64_t step = 1; step <= total + total / 2 + 2; ++step) {
               // Against the peak: towards 0 a rate has no relative error.
               const double off = std::abs(static_cast<double>(rate.at(step - 1)) - known_learning_rate(known, step)) / known.peak;
               if (off <= worst) continue;
@@ -295,10 +312,12 @@ class LoopChecks {
   }
 
   // Shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch
-  // from one file, and another epoch another order.
+  // from one file, and another epoch another order. Of one batch in the order of another epoch, a window in seven is not seen twice: so several
+  // epochs.
   void shuffled_run() {
+    constexpr size_t kEpochs = 9;
     const stepscope::TemporaryFolder folder;
-    const auto recorder = trainer(1);
+    const auto recorder = scripted(kEpochs * kBatchesOfShards);
     const gpt2::TrainerOptions t = recorder->options();
     const auto T = static_cast<size_t>(t.seq_len), B = static_cast<size_t>(t.batch_size);
     const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
@@ -310,15 +329,16 @@ class LoopChecks {
       for (size_t w = 0; w < count; ++w)
         windows[Ids(shards[f].begin() + static_cast<int64_t>(w * T), shards[f].begin() + static_cast<int64_t>(w * T + T + 1))] = {f, w};
     }
-    gpt2::LoopOptions o = loop_options(folder.path(), "constant", static_cast<int64_t>(2 * per_epoch));
+    gpt2::LoopOptions o = loop_options(folder.path(), "constant", static_cast<int64_t>(kEpochs * per_epoch));
     o.shuffle = true;
-    const Taken taken = train(*recorder, o);
-    int64_t unknown = 0, repeated = 0, across = 0;
-    std::vector<std::vector<std::pair<size_t, size_t>>> order(2);
-    for (size_t i = 0; i < taken.handed.size(); ++i) {
+    (void)options_.train(*recorder, o, {});
+    const std::vector<Handed>& handed = recorder->handed;
+    int64_t unknown = 0, repeated = 0, across = 0, alike = 0;
+    std::vector<std::vector<std::pair<size_t, size_t>>> order(kEpochs);
+    for (size_t i = 0; i < handed.size(); ++i) {
       std::set<size_t> files;
       for (size_t b = 0; b < B; ++b) {
-        const Ids &x = taken.handed[i].inputs[0], &y = taken.handed[i].targets[0];
+        const Ids &x = handed[i].inputs[0], &y = handed[i].targets[0];
         Ids window(x.begin() + static_cast<int64_t>(b * T), x.begin() + static_cast<int64_t>(b * T + T));
         window.push_back(y[b * T + T - 1]);
         const bool shifted = std::equal(window.begin() + 1, window.end(), y.begin() + static_cast<int64_t>(b * T));
@@ -328,7 +348,7 @@ class LoopChecks {
           continue;
         }
         files.insert(found->second.first);
-        auto& epoch = order[std::min<size_t>(i / per_epoch, 1)];
+        auto& epoch = order[std::min<size_t>(i / per_epoch, kEpochs - 1)];
         repeated += std::count(epoch.begin(), epoch.end(), found->second);
         epoch.push_back(found->second);
       }
@@ -337,7 +357,8 @@ class LoopChecks {
     results_.push_back(must_be_zero("loader", "shuffled windows", unknown, "windows", "not of the files"));
     results_.push_back(must_be_zero("loader", "once an epoch", repeated, "windows"));
     results_.push_back(must_be_zero("loader", "one file a batch", across, "batches"));
-    results_.push_back(must_be_zero("loader", "epochs alike", order[0] == order[1], "epochs"));
+    for (size_t i = 1; i < kEpochs; ++i) alike += order[i] == order[i - 1];
+    results_.push_back(must_be_zero("loader", "epochs alike", alike, "epochs"));
   }
 
   // A run that is interrupted by a checkpoint and goes on in a new trainer is the run that was not.
@@ -373,6 +394,68 @@ class LoopChecks {
     if (!options_.deterministic) return;
     results_.push_back(must_be_zero("resume", "param", count_different(resumed.parameters, want.parameters), "elements"));
     results_.push_back(must_be_zero("resume", "m,v", count_different(resumed.m, want.m) + count_different(resumed.v, want.v), "elements"));
+  }
+
+  // A trainer that computes nothing, with so many steps to tell of.
+  static std::unique_ptr<Recorder> scripted(size_t steps) {
+    gpt2::TrainerOptions t;
+    t.model = {.max_seq_len = 8, .vocab_size = 61, .padded_vocab = 64, .layers = 1, .heads = 1, .channels = 8};
+    t.batch_size = 2, t.seq_len = 8;
+    return std::make_unique<Recorder>(std::make_unique<Scripted>(t, std::vector<Scripted::Step>(steps, {4, 1})));
+  }
+
+  // Cut after every step of an epoch and one more, ends of files among them.
+  void resume_everywhere() {
+    constexpr int64_t kPerEpoch = kBatchesOfShards;
+    const stepscope::TemporaryFolder folder;
+    const auto whole = scripted(kPerEpoch + 4);
+    write_shards(folder.path(), whole->options().batch_size, whole->options().seq_len, whole->options().model.vocab_size, options_.seed);
+    gpt2::LoopOptions o = loop_options(folder.path(), "constant", kPerEpoch + 4);
+    o.shuffle = true;
+    (void)options_.train(*whole, o, {});
+    int64_t differ = 0;
+    std::string first;
+    for (int64_t cut = 1; cut <= kPerEpoch + 1; ++cut) {
+      gpt2::LoopOptions begun = o, rest = o;
+      begun.steps = cut;
+      begun.checkpoint_dir = rest.checkpoint_dir = (folder.path() / fmt::format("cut{}", cut)).string();
+      rest.resume = true;
+      const auto before = scripted(static_cast<size_t>(o.steps)), after = scripted(static_cast<size_t>(o.steps));
+      (void)options_.train(*before, begun, {});
+      (void)options_.train(*after, rest, {});
+      for (Handed& h : after->handed) before->handed.push_back(std::move(h));
+      int64_t here = std::abs(static_cast<int64_t>(before->handed.size()) - o.steps);
+      for (size_t i = 0; i < std::min(before->handed.size(), whole->handed.size()); ++i)
+        here += before->handed[i].step != whole->handed[i].step || before->handed[i].inputs != whole->handed[i].inputs ||
+                before->handed[i].targets != whole->handed[i].targets;
+      if (here > 0 && differ == 0) first = fmt::format("first: cut after step {}", cut);
+      differ += here;
+    }
+    results_.push_back(must_be_zero("resume", "cut anywhere", differ, "steps", first));
+  }
+
+  // Validation is the mean over the batches that there are, of a set that has fewer than were asked for and of one that has more.
+  void validation() {
+    for (const int64_t asked : {2, 8}) {
+      const stepscope::TemporaryFolder folder;
+      constexpr int64_t kSteps = 4;
+      const auto recorder = scripted(kSteps);
+      const gpt2::TrainerOptions& t = recorder->options();
+      const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
+      gpt2::LoopOptions o = loop_options(folder.path(), "constant", kSteps);
+      o.val_data = {(folder.path() / "tokens_1.bin").string()};  // three batches
+      o.val_every = 2;
+      o.val_batches = asked;
+      const gpt2::RunResult result = options_.train(*recorder, o, {});
+      const auto batches =
+          in_order({shards[0]}, static_cast<size_t>(t.batch_size * t.seq_len), static_cast<size_t>(std::min<int64_t>(asked, 3)));
+      double want = 0;
+      for (const BatchOfFile& b : batches) want += Scripted::loss_of(b.inputs) / static_cast<double>(batches.size());
+      double worst = result.val_losses.size() < 2 ? INFINITY : 0;
+      for (const double loss : result.val_losses)
+        if (const double off = std::abs(loss - want) / want; !(off <= worst)) worst = off;
+      results_.push_back(make_result("loop", fmt::format("validation of {}", asked), {{"relative", worst, 1e-12, -1}}));
+    }
   }
 
   // A run with outliers in it, three and a half windows long, so that the window turns more than once. What a step is given must follow from

@@ -34,7 +34,7 @@ std::vector<ModelCheck> all_checks() {
     all.push_back({fmt::format("d12 {}", part), "a whole step of GPT-2's smallest model at T = 1024"});
   const std::vector<ModelCheck> rest{{"schedule", "the learning rate of every step, of four schedules"},
                                      {"loader", "every batch is the one that the files hold"},
-                                     {"loop", "steps, settings and log of a run"},
+                                     {"loop", "steps, settings, log and validation of a run"},
                                      {"resume", "a run that was cut by a checkpoint is the run that was not"},
                                      {"outliers", "which steps are left out follows from the losses and norms before them"},
                                      {"rounding", "no two steps round alike what is rounded at random: weights, moments"},
@@ -42,6 +42,8 @@ std::vector<ModelCheck> all_checks() {
                                      {"clock", "reported times add up to the judge's clock"},
                                      {"late work", "a finished step has finished"},
                                      {"persisting L2", "no part of L2 is set aside"},
+                                     {"many rows", "90,112 rows as one batch and as small ones: losses and gradients"},
+                                     {"red zone", "nothing was written behind a trainer's device memory"},
                                      {"inputs", "tokens and parameters are as they were after every call that may only read them"},
                                      {"launch error", "no launch failed unseen"}};
   all.insert(all.end(), rest.begin(), rest.end());

@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -17,7 +20,9 @@
 
 #include "base/checksum.h"
 #include "base/errors.h"
+#include "base/temporary_folder.h"
 #include "experiments/gate/known_model.h"
+#include "experiments/gate/many_rows.h"
 #include "experiments/gate/model_parts.h"
 #include "experiments/gate/model_run.h"
 #include "experiments/gate/oracle.h"
@@ -36,11 +41,36 @@ using gpt2::Trainer;
 
 constexpr float kLargeStep = 1e-2f;  // of the optimizer checks; large_step() says why wide models take less
 
+// While it lives, what this process keeps of its measurements (base/cache_folder.h) goes to a folder of its own, empty at first. Made before the
+// first trainer: it changes the environment.
+class OwnCache {
+ public:
+  OwnCache() { ::setenv(kName, folder_.path().c_str(), 1); }
+  ~OwnCache() {
+    if (before_)
+      ::setenv(kName, before_->c_str(), 1);
+    else
+      ::unsetenv(kName);
+  }
+  OwnCache(const OwnCache&) = delete;
+  OwnCache& operator=(const OwnCache&) = delete;
+  int64_t files() const {
+    const std::filesystem::recursive_directory_iterator all(folder_.path());
+    return std::count_if(begin(all), end(all), [](const std::filesystem::directory_entry& e) { return e.is_regular_file(); });
+  }
+
+ private:
+  static constexpr const char* kName = "STEPSCOPE_CACHE";
+  const std::optional<std::string> before_ = std::getenv(kName) ? std::optional<std::string>(std::getenv(kName)) : std::nullopt;
+  const stepscope::TemporaryFolder folder_;
+};
+
 class Checks : public ModelRun {
  public:
   using ModelRun::ModelRun;
 
   std::vector<GateReport> run() {
+    if (options_.deterministic && wanted("repeatability")) own_cache_.emplace();
     const Case main_case{"main", options_.config, options_.batch_size, options_.seq_len};
     for_each_seed(main_case, [&] {
       begin(main_case);
@@ -70,6 +100,7 @@ class Checks : public ModelRun {
     if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
       for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted(options_, "d12 ")) real_size();
+    if (options_.many_rows && wanted("many rows")) many_rows();
     finish();
     end_part();
     return std::move(reports_);
@@ -519,6 +550,27 @@ class Checks : public ModelRun {
     trainer_.reset();
   }
 
+  void many_rows() {
+    progress("many rows");
+    trainer_.reset();
+    const Case all = many_rows_case();
+    case_ = all;
+    try {
+      for (CheckResult& r : check_many_rows(
+               [&](int64_t sequences) {
+                 case_.batch_size = sequences;
+                 return make_trainer();
+               },
+               all, 8, many_rows_budget(options_.matmul), seed()))
+        add(std::move(r));
+    } catch (const stepscope::MachineError& e) {
+      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+    } catch (const stepscope::InputError& e) {
+      if (options_.variants.empty() || !refuses_a_variant(e)) throw;
+      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+    }
+  }
+
   // On a device with more parameters and fewer tokens than the gate's model has: its step would be so short that late
   // work in it could not be told from waking up.
   void timed_steps() {
@@ -547,8 +599,16 @@ class Checks : public ModelRun {
     }
     if (options_.device != nullptr && wanted("launch error"))
       add(must_be_zero("launch error", "every call", !audit_.launch_error.empty(), "launches", audit_.launch_error));
+    // What a clock chooses it may choose otherwise tomorrow.
+    if (own_cache_) add(must_be_zero("repeatability", "choices by measurement", own_cache_->files(), "files", "kept for the next run"));
+    trainer_.reset();
+    if (options_.device != nullptr && options_.device->bytes_beyond_memory && wanted("red zone"))
+      add(must_be_zero("red zone", "device memory", options_.device->bytes_beyond_memory(), "bytes",
+                       "written behind a buffer of a trainer"));
     pending_.settle();
   }
+
+  std::optional<OwnCache> own_cache_;  // of a trainer that promises to repeat
 };
 
 }  // namespace

@@ -53,6 +53,7 @@ struct ModelGateOptions {
   int64_t real_size_batch = 0;
   gpt2::ModelConfig real_size_model = gpt2::model_from_name("d12");
   int64_t real_size_length = 1024;
+  bool many_rows = false;                            // of a trainer on a device with some 40 GB of memory
   std::set<std::string> without;                     // names of model_checks() that are not run
   TrainFunction train = gpt2::train;                 // tests hand in broken loops
   const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check

@@ -91,6 +91,14 @@ void Pending::settle_one(Slot& s) {
   s.judge = {};
 }
 
+namespace {
+std::shared_ptr<void> red_zones_of(const DeviceHooks* device) {
+  if (device == nullptr || !device->watch_memory) return nullptr;
+  device->watch_memory(true);
+  return {nullptr, [device](void*) { device->watch_memory(false); }};
+}
+}  // namespace
+
 ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds,
                    bool use_trainers_again)
     : make_(make_trainer),
@@ -102,6 +110,7 @@ ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& o
       seeds_(seeds.begin(), seeds.end()),
       reports_(seeds.size()),
       dog_(options.device == nullptr ? nullptr : std::make_unique<Watchdog>(options.on_hang)),
+      red_zones_(red_zones_of(options.device)),
       own_answers_(options.answers),
       heads_of_64_(options.heads_of_64) {
   for (const std::string& name : options.without)

@@ -126,9 +126,10 @@ class ModelRun {
   size_t at_ = 0;  // of the seed at hand
   Pending pending_;
   TrainerAudit audit_;
-  std::unique_ptr<Watchdog> dog_;   // of a trainer on a device; on a CPU a step may take minutes
-  int64_t parameters_changed_ = 0;  // by a forward and backward pass
-  int64_t moments_not_zero_ = 0;    // of trainers to which nothing had been written
+  std::unique_ptr<Watchdog> dog_;          // of a trainer on a device; on a CPU a step may take minutes
+  const std::shared_ptr<void> red_zones_;  // behind the memory of trainers that are built while it lives
+  int64_t parameters_changed_ = 0;         // by a forward and backward pass
+  int64_t moments_not_zero_ = 0;           // of trainers to which nothing had been written
   Case case_;
   gpt2::TensorLayout layout_;
   Floats parameters_;

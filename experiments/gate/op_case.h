@@ -46,6 +46,7 @@ struct OpCase {
   bool matmul = false;      // products at the context's rate: judged in both rates
   int64_t terms = 1;        // of the longest sum that a matrix product takes in one go
   double floor_factor = 1;  // on the least budget; above 1 where the inputs make fp32 lose more, said in `shape`
+  double floor_added = 0;   // to the least budget: what the inputs make fp32 lose, whatever the rate of products
   std::vector<OpTensor> tensors;
   std::function<int64_t(const std::string& variant)> scratch_bytes{};  // may be empty: none
   // `pointers[i]` is the device address of tensors[i].
@@ -62,6 +63,9 @@ struct OpCase {
 
   // Each input read once, each output written once, what is updated both.
   double min_bytes() const;
+
+  // What rounding alone may make of a result that is not rounded on its way out, with products at `rate`.
+  double least_budget(std::string_view rate) const { return op_floor(rate, matmul, terms) * floor_factor + floor_added; }
 };
 
 // The variants of `c` in the order in which they are judged: the baseline first. {""} for an op that has one

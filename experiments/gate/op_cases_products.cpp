@@ -232,15 +232,20 @@ void OpCases::lm_head() {
     w_values.hidden = 100;
     if (z.hurt) {
       x_values.columns = z.C;
-      x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}, {4, 0.1, 12}};  // logits all near -120; all equal; all near -180
+      // Logits all near -120; all equal; all near -180; of 100 in one channel alone, so that the target at 300 is exact and its loss 0 to the last bit.
+      x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}, {4, 0.1, 12}, {0, 0, 0}};
       // One logit far above the others: of 60 and (in a late row) of 300, with another target, so exp(loss) is beyond what the product
       // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants; of -110 where the target's is -180, so that no
       // logit may be taken from 0.
-      x_values.spikes = {
-          Values::Spike{3 * z.C + 1, 20}, {(z.rows - 2) * z.C + 1, 100}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}, {4 * z.C + 1, 24}};
+      x_values.spikes = {Values::Spike{3 * z.C + 1, 20},
+                         {(z.rows - 2) * z.C + 1, 100},
+                         {5 * z.C + 1, 100},
+                         {6 * z.C + 1, 10},
+                         {4 * z.C + 1, 24},
+                         {1, 100}};
       w_values.spikes[0] = {special * z.C + 1, 3};
       for (const int64_t row : {int64_t{3}, int64_t{4}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
-      words[5] = static_cast<int32_t>(special);
+      words[5] = words[0] = static_cast<int32_t>(special);
     }
     const Memory x = made(z.rows * z.C, storage_.activation, x_values);
     const OpTensor weight = input("weight", z.Vp, z.C, storage_.weight, w_values), targets = token_input("targets", words);
@@ -328,7 +333,8 @@ void OpCases::attention() {
     const double half = static_cast<double>(z.B) * static_cast<double>(z.T) * static_cast<double>(z.T) * static_cast<double>(C);
     const auto attention_case = [&](const char* op, double products) {
       OpCase c{.op = op, .shape = shape, .matmul = true, .tensors = {}, .flops = products * half};
-      c.floor_factor = z.hurt || z.low ? 100 : 1;
+      c.floor_factor = z.hurt ? 100 : 1;
+      if (z.low) c.floor_added = 100 * op_floor("fp32", true);  // a score of -1,344 in fp32, whatever its product loses
       c.baseline = "unfused";
       if (fused_) {
         if (!z.with_cudnn)

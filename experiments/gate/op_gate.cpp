@@ -299,7 +299,7 @@ class OpChecks {
     const std::vector<std::string> names = variants_of(variants_, c);
     for (const auto& [rate, context] : contexts_) {
       if (&rate != &contexts_.front().first && !c.matmul) continue;
-      if (op_floor(rate, c.matmul) * c.floor_factor >= kFakeNoise / 2) {
+      if (c.least_budget(rate) >= kFakeNoise / 2) {
         report_.notes.push_back(
             fmt::format("{} {}: not judged in {}, which loses too much on these inputs to tell right from wrong", c.op, c.shape, rate));
         continue;
@@ -359,7 +359,7 @@ class OpChecks {
     report_.add(must_be_zero(name + " launch error", "first run", !bench->launch_error().empty(), "launches",
                              bench->launch_error().empty() ? detail : bench->launch_error()));
     if (!options_.with_answers) return;
-    const double floor = op_floor(rate, c.matmul, c.terms) * c.floor_factor;
+    const double floor = c.least_budget(rate);
     for (size_t i = 0; i < c.tensors.size(); ++i) {
       const OpTensor& t = c.tensors[i];
       if (t.role == Role::input) continue;

@@ -23,6 +23,10 @@ struct DeviceHooks {
   std::function<void()> wait_idle;               // returns when no stream of this process has work left
   std::function<std::string()> launch_error;     // of a launch that nobody checked, which is then forgotten; "" = none
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
+  // Red zones behind device memory and poison in it, where the device can have them (red_zones.h): from now on or no more; bytes of the zones
+  // that were written.
+  std::function<void(bool)> watch_memory{};
+  std::function<int64_t()> bytes_beyond_memory{};
   // The judge's clock, and whether a thread of this process other than the caller runs. Empty: steady_clock and
   // another_thread_runs(). A test makes both up with its device, so that its answer does not depend on the machine's load.
   std::function<std::chrono::steady_clock::time_point()> now{};

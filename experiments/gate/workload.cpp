@@ -47,6 +47,10 @@ std::vector<Case> small_cases() {
   gpt2_vocabulary.layers = 1;
   gpt2_vocabulary.heads = 2;
   gpt2_vocabulary.channels = 16;
+  ModelConfig as_wide_as_its_vocabulary = tiny;  // lm_head's product has mlp_up's shape, and no bias
+  as_wide_as_its_vocabulary.layers = 1;
+  as_wide_as_its_vocabulary.heads = 2;
+  as_wide_as_its_vocabulary.channels = 128;
   return {
       {"shape B=3 T=63", tiny, 3, 63},
       {"shape B=3 T=65", tiny, 3, 65},
@@ -55,6 +59,7 @@ std::vector<Case> small_cases() {
       {"shape C=208 NH=13", odd_channels, 2, 33},
       {"shape V=1153 Vp=1280", wide_vocabulary, 2, 31},
       {"shape L=13", deep, 1, 40},
+      {"shape 4C=Vp", as_wide_as_its_vocabulary, 2, 64},
       {"shape NH=1", one_head(), 2, 32},
       {"shape NH=1 T=127", one_head(), 3, 127},  // tiles beside the diagonal
       {"repeated tokens", tiny, 4, 64, Stress::repeated_tokens},

@@ -10,12 +10,14 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
 #include <set>
 #include <thread>
 
+#include "base/cache_folder.h"
 #include "base/errors.h"
 #include "base/temporary_folder.h"
 #include "experiments/gate/budgets.h"
@@ -94,6 +96,12 @@ TEST(ModelGate, AStepThatIsAnotherWithoutAGraphIsCaught) {
   const Defect d{.plan = [](gpt2::StepPlan& p) {
     if (!p.graph_allowed) p.adamw.learning_rate *= 1.001f;
   }};
+  expect_caught(d, "repeatability");
+}
+
+// Algorithms by their times, say.
+TEST(ModelGate, ATrainerThatRepeatsByWhatItMeasuredIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan&) { std::ofstream(stepscope::cache_folder() / "choices.json") << "{}"; }};
   expect_caught(d, "repeatability");
 }
 

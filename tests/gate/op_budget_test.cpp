@@ -31,7 +31,7 @@ double share(const OpTrainer& trainer, const OpCase& c, std::string_view name, c
   const OpTensor& t = tensor(c, name);
   Memory stored(Space::host, t.byte_count());
   for (int64_t i = 0; i < t.count(); ++i) store_value(stored.data(), t.element, i, static_cast<double>(got[static_cast<size_t>(i)]));
-  const double floor = op_floor(trainer.rates().front(), c.matmul, c.terms) * c.floor_factor;
+  const double floor = c.least_budget(trainer.rates().front());
   const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
   const CheckResult r = from_metrics("", "", compare(Space::host, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
   double most = 0;

@@ -100,8 +100,7 @@ TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
 }
 
-// Every op with rows or heads has a shape with more of them than 16 bits count, but the head (docs/correctness-gate.md, "Open");
-// logits one with more elements than 31 bits do.
+// Every op with rows or heads has a shape with more of them than 16 bits count; logits one with more elements than 31 bits do.
 TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
   const OpSizes z = real_sizes();
   static constexpr int64_t k16 = 1 << 16;
@@ -112,6 +111,7 @@ TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
   EXPECT_TRUE(any(z.attentions, [](const auto& a) { return a.B * a.NH > k16; }));
   EXPECT_TRUE(any(z.losses, [](int64_t rows) { return rows > k16; }));
   EXPECT_TRUE(any(z.classifiers, [](const auto& s) { return s.rows > k16; }));
+  EXPECT_TRUE(any(z.heads, [](const auto& s) { return s.rows > k16 && !s.hurt; }));
   EXPECT_TRUE(any(huge_sizes().classifiers, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
   EXPECT_TRUE(any(huge_sizes().heads, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
 }

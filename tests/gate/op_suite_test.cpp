@@ -102,7 +102,7 @@ TEST(OpSuite, EveryOpOfAStepHasACaseInEachList) {
 TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
     for_odd_cases(*trainer, 3, true, [&](const OpCase& c) {
-      const double floor = op_floor(trainer->rates().front(), c.matmul, c.terms) * c.floor_factor;
+      const double floor = c.least_budget(trainer->rates().front());
       for (const OpTensor& t : c.tensors) {
         SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
         EXPECT_EQ(t.content.bytes(), t.role == Role::output ? 0 : t.byte_count());
