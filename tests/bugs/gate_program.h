@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "experiments/gate/model_gate.h"
 #include "experiments/gate/op_gate.h"
 #include "experiments/gate/report.h"
 #include "gpt2/cuda/device_info.h"
@@ -85,9 +86,18 @@ inline int64_t check_ops(gate::OpGateOptions ops, const Words& words, const Ops&
   return failed;
 }
 
+// The gate's check of many rows and of the memory behind them, without the others; one program at a time has the memory for it.
+inline int64_t check_many_rows(const gate::TrainerFactory& make, gate::ModelGateOptions options) {
+  const OneAtATime alone;
+  options.with_small_cases = options.with_steps = options.with_loop = options.with_timed_steps = false;
+  options.many_rows = true;
+  for (const gate::ModelCheck& check : gate::model_checks())
+    if (check.name != "many rows" && check.name != "red zone") options.without.insert(check.name);
+  return print_failures(gate::check_model(make, options));
+}
+
 // `ops` checks all ops, or those that it is given. `models` has one call for each way to check the model; each returns the number of reports that did not pass, as `ops` does.
-inline int64_t check_all(const Words& words, const std::function<int64_t(const Ops&)>& ops,
-                         std::vector<std::function<int64_t()>> models) {
+inline int64_t check_all(const Words& words, const std::function<int64_t(const Ops&)>& ops, std::vector<std::function<int64_t()>> models) {
   models.insert(words.models_first ? models.end() : models.begin(), [&] { return ops({}); });
   if (!words.ops.empty()) models.insert(models.begin(), [&] { return ops(words.ops); });
   int64_t failed = 0;

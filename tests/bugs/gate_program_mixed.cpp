@@ -1,7 +1,7 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
 // a head with logits and a residual stream and all gradients in fp32, with every kernel of its own that the defaults leave to a library or
 // to a fused one, with recompute, with stochastic rounding, with masters in fp32, the norm beside the backward and every column of dqkv
-// summed, and with a residual stream in bf16.
+// summed, and with a residual stream in bf16; then many rows, with the defaults and with a head with logits.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -22,12 +22,8 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions others = defaults;
     others.with_timed_steps = false;  // once is enough: kernels are not what they are about
     gate::ModelGateOptions flash = others;
-    flash.variants = {{"attention_forward", "flash"},
-                      {"attention_backward", "flash"},
-                      {"lm_head", "logits"},
-                      {"residual_stream", "fp32"},
-                      {"residual_gradient", "fp32"},
-                      {"weight_gradients", "fp32"}};
+    flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}, {"lm_head", "logits"},
+                      {"residual_stream", "fp32"},    {"residual_gradient", "fp32"},   {"weight_gradients", "fp32"}};
     gate::ModelGateOptions plain = others;
     plain.variants = {{"attention_forward", "unfused"},
                       {"attention_backward", "unfused"},
@@ -58,6 +54,12 @@ int main(int argc, char** argv) {
       models.push_back([options] {
         return gate_program::print_failures(
             gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
+      });
+    gate::ModelGateOptions logits = others;
+    logits.variants = {{"lm_head", "logits"}};
+    for (const gate::ModelGateOptions& options : {others, logits})
+      models.push_back([options] {
+        return gate_program::check_many_rows([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options);
       });
     return gate_program::check_all(
         words, [&](const gate_program::Ops& only) { return gate_program::check_ops(ops, words, only); }, models);

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 # What a wrong sum, a wrong slice or a race shows in; the other tests cost time alone.
-filter="*GatheredRows*mixed_$carrier:*TwoRanksDo*mixed_$carrier:*EveryWay*mixed_$carrier:*Stochastic*mixed_$carrier"
+filter="*GradientsInBf16*mixed_$carrier:*GatheredRows*mixed_$carrier:*TwoRanksDo*mixed_$carrier:*EveryWay*mixed_$carrier:*Stochastic*mixed_$carrier"
 run() { timeout 240 "$1" --gtest_filter="$filter" > "$out/$(basename "$1")" 2>&1; echo $? > "$out/$(basename "$1").code"; }
 for program in "$build/bin/ranks_gpu_test" "$build"/bin/ranks_bug_*; do
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
