@@ -60,6 +60,14 @@ class Line {
     if (v < 0) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 or more");
     return v;
   }
+  // A loss that a model with nothing left to learn comes to is 0 but for rounding: with lm_head=hopper it is the logarithm of a sum of
+  // exponentials, of which the target's own may be somewhat below 1.
+  double loss() const {
+    constexpr double kMostRounding = 0.01;
+    const double v = real("loss");
+    if (v < -kMostRounding) fail(fmt::format("\"loss\" is {}", stepscope::shown_json(object_.at("loss"))), "0 or more but for rounding");
+    return v;
+  }
   double share(const char* name) const {
     const double v = real(name);
     if (v < 0 || v > 1) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 to 1");
@@ -169,7 +177,7 @@ class LogReader {
     const auto [said, first] = said_.try_emplace(event, at_);
     if (!first && said->second == at_) line.fail(fmt::format("{} stands there twice", about(line)), "it once");
     said->second = at_;
-    if (event == "validation") log_.validations.push_back({line.whole("step"), line.real("loss")});
+    if (event == "validation") log_.validations.push_back({line.whole("step"), line.loss()});
     if (event == "eval") eval(line);
   }
 
@@ -216,7 +224,7 @@ class LogReader {
     log_.model = text("model_name");
     log_.ranks = settings.has("world") ? ranks_of(settings.within("world")) : 1;
     steps_ = settings.has("steps") ? std::optional(settings.whole("steps")) : std::nullopt;
-    if (settings.has("learning_rate")) log_.peak_learning_rate = settings.amount("learning_rate");
+    log_.peak_learning_rate = settings.has("learning_rate") ? std::optional(settings.amount("learning_rate")) : std::nullopt;
     if (!settings.has("tokens_per_step")) return;
     log_.tokens_per_step = settings.whole("tokens_per_step");  // of one rank
     double tokens = 1;
@@ -235,8 +243,7 @@ class LogReader {
   }
 
   void step(const Line& line) {
-    const LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"),
-                       line.amount("time_ns")};
+    const LoggedStep s{line.whole("step"), line.loss(), line.amount("grad_norm"), line.amount("learning_rate"), line.amount("time_ns")};
     if (s.step != at_ + 1) {
       const std::string behind = at_ == 0        ? "the run's beginning"
                                  : at_ == last() ? fmt::format("step {}", at_)
@@ -245,6 +252,10 @@ class LogReader {
     }
     if (steps_ && s.step > *steps_)
       line.fail(fmt::format("step {} of a run whose settings say {} steps", s.step, *steps_), "no step behind it");
+    // The settings hold the rate as it was typed, a step the float that was made of it.
+    constexpr double kRoundingOfAFloat = 1e-6;
+    if (const auto& peak = log_.peak_learning_rate; peak && s.learning_rate > *peak * (1 + kRoundingOfAFloat))
+      line.fail(fmt::format("\"learning_rate\" is {}", s.learning_rate), fmt::format("{} or less, the peak that the settings say", *peak));
     name_steps_before();
     log_.steps.push_back(s);
     at_ = s.step;

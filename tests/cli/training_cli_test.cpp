@@ -307,7 +307,7 @@ class LogReport : public TrainingCli {
     out << json{{"event", "run"},
                 {"schema", "stepscope.log/1"},
                 {"settings",
-                 {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 3e-4}, {"tokens_per_step", 64}}}}
+                 {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 1e-3}, {"tokens_per_step", 64}}}}
                .dump()
         << "\n";
     for (int n = 1; n <= steps; ++n) {
