@@ -113,48 +113,6 @@ const char* setting_of_another_run(const json& was, const json& is) {
   return nullptr;
 }
 
-// A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
-void require_same_run(const Line& line, const json& settings) {
-  if (!line.has("settings")) return;
-  const json& logged = line.object().at("settings");
-  if (const char* name = setting_of_another_run(logged, settings))
-    line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(logged.at(name)),
-                          stepscope::shown_json(settings.at(name))),
-              "another file");
-}
-
-// The lines of a log that stay when the run of `settings` goes on behind step `done`.
-std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings,
-                       const std::string& checkpoints) {
-  constexpr std::string_view kBegin = "{\"event\":\"run\"";
-  if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
-    throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
-  std::string kept, logged_checkpoints;
-  int64_t steps = 0;
-  for_each_line(text, [&](std::string_view line, size_t number) {
-    const Line l(line, source, number);
-    if (l.event() == "run") {
-      require_same_run(l, settings);
-      logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
-      if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
-    }
-    steps += l.event() == "step";
-    if (l.event() != "run" && l.whole("step") > done) return;
-    kept += line;
-    kept += '\n';
-  });
-  if (done > 0) return kept;
-  // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
-  // one, the log is somebody's history.
-  if (steps > 0 && logged_checkpoints != checkpoints)
-    throw InputError(
-        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
-                    "folder of that run, or another log",
-                    source, steps, steps == 1 ? "" : "s",
-                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
-  return "";
-}
-
 // What one line says must fit those before it: each stands behind the step that it is about, and no step is left out within a run.
 class LogReader {
  public:
@@ -180,6 +138,9 @@ class LogReader {
     if (event == "validation") log_.validations.push_back({line.whole("step"), line.loss()});
     if (event == "eval") eval(line);
   }
+
+  // The step behind which the last line stands, or that it tells of.
+  int64_t at() const { return at_; }
 
   RunLog log() && {
     name_steps_before();
@@ -296,6 +257,50 @@ class LogReader {
   std::map<std::string, int64_t> said_;  // the last step of each event that comes once a step
   bool first_ = true;
 };
+
+// A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
+void require_same_run(const Line& line, const json& settings) {
+  const json& logged = line.object().at("settings");
+  if (const char* name = setting_of_another_run(logged, settings))
+    line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(logged.at(name)),
+                          stepscope::shown_json(settings.at(name))),
+              "another file");
+}
+
+// The lines of a log that stay when the run of `settings` goes on behind step `done`. A log that `report` would refuse is refused, as lines
+// behind its damage would be lost to every reader.
+std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings,
+                       const std::string& checkpoints) {
+  constexpr std::string_view kBegin = "{\"event\":\"run\"";
+  if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
+    throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
+  std::string kept, logged_checkpoints;
+  int64_t steps = 0;
+  LogReader reader(source);
+  for_each_line(text, [&](std::string_view line, size_t number) {
+    const Line l(line, source, number);
+    reader.take(l);
+    if (l.event() == "run") {
+      require_same_run(l, settings);
+      logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
+      if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
+    }
+    steps += l.event() == "step";
+    if (l.event() != "run" && reader.at() > done) return;
+    kept += line;
+    kept += '\n';
+  });
+  if (done > 0) return kept;
+  // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
+  // one, the log is somebody's history.
+  if (steps > 0 && logged_checkpoints != checkpoints)
+    throw InputError(
+        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
+                    "folder of that run, or another log",
+                    source, steps, steps == 1 ? "" : "s",
+                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
+  return "";
+}
 
 }  // namespace
 

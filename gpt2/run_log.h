@@ -24,8 +24,8 @@ namespace gpt2 {
 
 inline constexpr std::string_view kRunLogSchema = "stepscope.log/1";
 
-// Throws stepscope::InputError, naming --log, the file and the line: a folder that cannot be written, a file that is no log, or the log
-// of another run where nothing is resumed.
+// Throws stepscope::InputError, naming --log, the file and the line: a folder that cannot be written, a file that is no log, a log that
+// parse_run_log refuses, or the log of another run where nothing is resumed. A first line that was never finished is no damage.
 void check_run_log(const std::filesystem::path& path, bool resume);
 
 class RunLogWriter {

@@ -325,6 +325,24 @@ TEST(RunLogWriter, TwoRunsDoNotShareALog) {
   EXPECT_THAT([&] { RunLogWriter other(path, 0); }, ThrowsMessage<stepscope::InputError>(HasSubstr("another run is writing it")));
 }
 
+// A run went on behind a damaged line, and `report` refused all that it logged.
+TEST(CheckRunLog, WhatReportRefusesNoRunGoesOnWith) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  for (const std::vector<std::string>& lines :
+       {std::vector{run(0), step(1), step(3)}, std::vector{run(0), step(1, "-1")}, std::vector{run(0), step(1), event("end", 1), step(2)},
+        std::vector{run(0, R"("steps":1)"), step(1), step(2)}, std::vector{run(0), run(0)}}) {
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    const std::string found = refusal_of(lines).substr(std::string("run.jsonl").size());
+    ASSERT_FALSE(found.empty());
+    write(path, text);
+    EXPECT_THAT([&] { check_run_log(path, true); }, ThrowsMessage<stepscope::InputError>(::testing::Eq("--log " + path.string() + found)));
+    for (const int64_t done : {0, 1}) EXPECT_THROW(RunLogWriter(path, done), stepscope::InputError) << text;
+    EXPECT_EQ(text_of(path), text);
+  }
+}
+
 TEST(CheckRunLog, LeavesOtherFilesAlone) {
   TemporaryFolder folder;
   const auto path = folder.path() / "precious";
@@ -337,6 +355,8 @@ TEST(CheckRunLog, LeavesOtherFilesAlone) {
   write(path, kRun + "\n");
   EXPECT_THAT([&] { check_run_log(path, false); }, ThrowsMessage<stepscope::InputError>(HasSubstr("--resume")));
   EXPECT_NO_THROW(check_run_log(path, true));
+  write(path, kRun + "\n" + R"({"event":"of a later version"})" + "\n" + step(1) + "\n");
+  EXPECT_NO_THROW(check_run_log(path, true)) << "report passes over this event";
   write(path, kRun.substr(0, 12));  // a run that died while it wrote its first line
   EXPECT_NO_THROW(check_run_log(path, true));
   EXPECT_THROW(check_run_log(folder.path() / "no" / "folder", false), stepscope::InputError);
