@@ -79,6 +79,44 @@ class RowChecks {
     for (size_t i = 0; i < rows.size(); ++i) row(rows[i], fmt::format("{}[{}].", list, i), groups.at(key_of_row(rows[i])));
   }
 
+  // Their times are compared with the sums of passes and kernels.
+  void totals() const {
+    OfLaunches all;
+    for (const LaunchRow& l : d_.launches) add(all, l);
+    for (const NumberRow& n : number_rows())
+      if ((n.beside & kLaunches) && (n.beside & kTotals) && d_.totals.*n.member)
+        number(*(d_.totals.*n.member), n, "totals." + std::string(n.name), all.kernels);
+  }
+
+  void timeline() const {
+    const TimelineSection& t = d_.timeline;
+    if (t.window_ns && t.busy_ns && t.idle_ns)
+      check_number(*t.window_ns, *t.busy_ns + *t.idle_ns, source_, "timeline.window_ns", "busy_ns + idle_ns");
+    if (t.idle_ns && d_.totals.idle_ns)
+      check_number(*d_.totals.idle_ns, *t.idle_ns, source_, "totals.idle_ns", "timeline.idle_ns, that of the step shown");
+    double gaps_ns = 0;
+    for (const GapRow& g : t.gaps) gaps_ns += g.time_ns;
+    if (t.idle_ns && !t.gaps.empty()) check_number(*t.idle_ns, gaps_ns, source_, "timeline.idle_ns", "the sum of timeline.gaps[].time_ns");
+  }
+
+  void copies() const {
+    for (size_t i = 0; i < d_.timeline.copies.size(); ++i) {
+      const CopyRow& row = d_.timeline.copies[i];
+      const std::string place = fmt::format("timeline.copies[{}].", i);
+      OfLaunches of;
+      Number bytes = 0;
+      for (const LaunchRow& l : d_.launches) {
+        if (l.name != row.name || (l.activity != name(Activity::copy) && l.activity != name(Activity::memset))) continue;
+        add(of, l);
+        bytes = sum_of(bytes, l.bytes ? Number(static_cast<double>(*l.bytes)) : std::nullopt);
+      }
+      const std::string meaning = "of the launches of that name";
+      check_number(static_cast<double>(row.count), static_cast<double>(of.copies), source_, place + "count", "the number " + meaning);
+      if (bytes) check_number(static_cast<double>(row.bytes), *bytes, source_, place + "bytes", "the sum of bytes " + meaning);
+      if (of.duration_ns) check_number(row.time_ns, *of.duration_ns, source_, place + "time_ns", "the sum of time_ns " + meaning);
+    }
+  }
+
   void passes_of_ops() const {
     if (d_.ops.empty()) return;
     for (size_t i = 0; i < d_.passes.size(); ++i) {
@@ -201,6 +239,7 @@ class RowChecks {
 void check_rows(const ProfileDocument& d, const std::string& source) {
   const RowChecks checks(d, source);
   checks.passes_of_ops();
+  checks.timeline();
   if (is_missing(d, "record_reduced")) return;
   checks.top_kernels();
   if (d.launches.empty()) return;
@@ -216,6 +255,8 @@ void check_rows(const ProfileDocument& d, const std::string& source) {
   checks.launches(
       d.kernels, "kernels", [](const KernelRow& r) { return tuple(r.name, r.activity, r.pass, r.op); },
       [](const LaunchRow& l) { return optional(tuple(l.name, l.activity, l.pass, l.op)); });
+  checks.totals();
+  checks.copies();
 }
 
 }  // namespace profiler

@@ -327,6 +327,28 @@ TEST(Profile, RowsWithoutLaunchesToCompareWithAreRead) {
   EXPECT_EQ(error_of(j.dump()), "");
 }
 
+TEST(Profile, TotalsAndATimelineThatOthersContradictAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const auto refused = [&](const std::string& place, double found, const std::string& meaning) {
+    EXPECT_THAT(error_with("/" + place, found), testing::MatchesRegex("p.json: .*: found .*, expected .*: " + meaning)) << place;
+  };
+  refused("totals/dram_read_bytes", 7, "the sum over its launches");
+  refused("totals/dram_bytes_per_s", 7, "the mean over its launches by their time");
+  refused("timeline/busy_ns", 7, "busy_ns . idle_ns");
+  refused("timeline/gaps/0/time_ns", 7e6, "the sum of timeline.gaps...time_ns");
+  refused("timeline/copies/0/time_ns", 7, "the sum of time_ns of the launches of that name");
+  for (const char* field : {"count", "bytes"}) {
+    json j = good;
+    j["timeline"]["copies"][0][field] = 7;
+    EXPECT_THAT(error_of(j.dump()), testing::HasSubstr(fmt::format("timeline.copies[0].{}: found 7, expected", field)));
+  }
+  json j = good;  // idle time that the total takes from nowhere, in a sum that is still that of the step
+  j["totals"]["idle_ns"] = j["totals"]["idle_ns"].get<double>() + 1e3;
+  j["totals"]["conservation_error_pct"] =
+      j["totals"]["conservation_error_pct"].get<double>() + 1e3 / j["totals"]["time_ns"].get<double>() * 100;
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("totals.idle_ns: found"));
+}
+
 TEST(Profile, PassesThatTheirOpsOrKernelsContradictAreRefused) {
   const json good = json::parse(to_json(gpt2_profile()));
   const json& pass = good.at("passes").at(1);
@@ -356,6 +378,7 @@ TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
   json& totals = j["totals"];
   totals["conservation_error_pct"] = -0.5;
   totals["idle_ns"] = totals["idle_ns"].get<double>() - totals["time_ns"].get<double>() * 0.005;
+  j["timeline"] = {{"gaps", json::array()}, {"copies", json::array()}, {"environment", json::array()}};  // of another idle time
   EXPECT_EQ(error_of(j.dump()), "");
   j["run"]["seed"] = -2;  // as programs until 2026-11-23 wrote 2^64 - 2
   EXPECT_EQ(profile_from_json(j.dump(), "p.json").run.seed, std::numeric_limits<uint64_t>::max() - 1);
