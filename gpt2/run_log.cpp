@@ -60,6 +60,14 @@ class Line {
     if (v < 0) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 or more");
     return v;
   }
+  // A loss that a model with nothing left to learn comes to is 0 but for rounding: with lm_head=hopper it is the logarithm of a sum of
+  // exponentials, of which the target's own may be somewhat below 1.
+  double loss() const {
+    constexpr double kMostRounding = 0.01;
+    const double v = real("loss");
+    if (v < -kMostRounding) fail(fmt::format("\"loss\" is {}", stepscope::shown_json(object_.at("loss"))), "0 or more but for rounding");
+    return v;
+  }
   double share(const char* name) const {
     const double v = real(name);
     if (v < 0 || v > 1) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 to 1");
@@ -105,48 +113,6 @@ const char* setting_of_another_run(const json& was, const json& is) {
   return nullptr;
 }
 
-// A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
-void require_same_run(const Line& line, const json& settings) {
-  if (!line.has("settings")) return;
-  const json& logged = line.object().at("settings");
-  if (const char* name = setting_of_another_run(logged, settings))
-    line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(logged.at(name)),
-                          stepscope::shown_json(settings.at(name))),
-              "another file");
-}
-
-// The lines of a log that stay when the run of `settings` goes on behind step `done`.
-std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings,
-                       const std::string& checkpoints) {
-  constexpr std::string_view kBegin = "{\"event\":\"run\"";
-  if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
-    throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
-  std::string kept, logged_checkpoints;
-  int64_t steps = 0;
-  for_each_line(text, [&](std::string_view line, size_t number) {
-    const Line l(line, source, number);
-    if (l.event() == "run") {
-      require_same_run(l, settings);
-      logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
-      if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
-    }
-    steps += l.event() == "step";
-    if (l.event() != "run" && l.whole("step") > done) return;
-    kept += line;
-    kept += '\n';
-  });
-  if (done > 0) return kept;
-  // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
-  // one, the log is somebody's history.
-  if (steps > 0 && logged_checkpoints != checkpoints)
-    throw InputError(
-        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
-                    "folder of that run, or another log",
-                    source, steps, steps == 1 ? "" : "s",
-                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
-  return "";
-}
-
 // What one line says must fit those before it: each stands behind the step that it is about, and no step is left out within a run.
 class LogReader {
  public:
@@ -169,9 +135,12 @@ class LogReader {
     const auto [said, first] = said_.try_emplace(event, at_);
     if (!first && said->second == at_) line.fail(fmt::format("{} stands there twice", about(line)), "it once");
     said->second = at_;
-    if (event == "validation") log_.validations.push_back({line.whole("step"), line.real("loss")});
+    if (event == "validation") log_.validations.push_back({line.whole("step"), line.loss()});
     if (event == "eval") eval(line);
   }
+
+  // The step behind which the last line stands, or that it tells of.
+  int64_t at() const { return at_; }
 
   RunLog log() && {
     name_steps_before();
@@ -216,7 +185,7 @@ class LogReader {
     log_.model = text("model_name");
     log_.ranks = settings.has("world") ? ranks_of(settings.within("world")) : 1;
     steps_ = settings.has("steps") ? std::optional(settings.whole("steps")) : std::nullopt;
-    if (settings.has("learning_rate")) log_.peak_learning_rate = settings.amount("learning_rate");
+    log_.peak_learning_rate = settings.has("learning_rate") ? std::optional(settings.amount("learning_rate")) : std::nullopt;
     if (!settings.has("tokens_per_step")) return;
     log_.tokens_per_step = settings.whole("tokens_per_step");  // of one rank
     double tokens = 1;
@@ -235,8 +204,7 @@ class LogReader {
   }
 
   void step(const Line& line) {
-    const LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"),
-                       line.amount("time_ns")};
+    const LoggedStep s{line.whole("step"), line.loss(), line.amount("grad_norm"), line.amount("learning_rate"), line.amount("time_ns")};
     if (s.step != at_ + 1) {
       const std::string behind = at_ == 0        ? "the run's beginning"
                                  : at_ == last() ? fmt::format("step {}", at_)
@@ -245,6 +213,10 @@ class LogReader {
     }
     if (steps_ && s.step > *steps_)
       line.fail(fmt::format("step {} of a run whose settings say {} steps", s.step, *steps_), "no step behind it");
+    // The settings hold the rate as it was typed, a step the float that was made of it.
+    constexpr double kRoundingOfAFloat = 1e-6;
+    if (const auto& peak = log_.peak_learning_rate; peak && s.learning_rate > *peak * (1 + kRoundingOfAFloat))
+      line.fail(fmt::format("\"learning_rate\" is {}", s.learning_rate), fmt::format("{} or less, the peak that the settings say", *peak));
     name_steps_before();
     log_.steps.push_back(s);
     at_ = s.step;
@@ -285,6 +257,50 @@ class LogReader {
   std::map<std::string, int64_t> said_;  // the last step of each event that comes once a step
   bool first_ = true;
 };
+
+// A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
+void require_same_run(const Line& line, const json& settings) {
+  const json& logged = line.object().at("settings");
+  if (const char* name = setting_of_another_run(logged, settings))
+    line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(logged.at(name)),
+                          stepscope::shown_json(settings.at(name))),
+              "another file");
+}
+
+// The lines of a log that stay when the run of `settings` goes on behind step `done`. A log that `report` would refuse is refused, as lines
+// behind its damage would be lost to every reader.
+std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings,
+                       const std::string& checkpoints) {
+  constexpr std::string_view kBegin = "{\"event\":\"run\"";
+  if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
+    throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
+  std::string kept, logged_checkpoints;
+  int64_t steps = 0;
+  LogReader reader(source);
+  for_each_line(text, [&](std::string_view line, size_t number) {
+    const Line l(line, source, number);
+    reader.take(l);
+    if (l.event() == "run") {
+      require_same_run(l, settings);
+      logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
+      if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
+    }
+    steps += l.event() == "step";
+    if (l.event() != "run" && reader.at() > done) return;
+    kept += line;
+    kept += '\n';
+  });
+  if (done > 0) return kept;
+  // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
+  // one, the log is somebody's history.
+  if (steps > 0 && logged_checkpoints != checkpoints)
+    throw InputError(
+        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
+                    "folder of that run, or another log",
+                    source, steps, steps == 1 ? "" : "s",
+                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
+  return "";
+}
 
 }  // namespace
 

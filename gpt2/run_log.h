@@ -24,8 +24,8 @@ namespace gpt2 {
 
 inline constexpr std::string_view kRunLogSchema = "stepscope.log/1";
 
-// Throws stepscope::InputError, naming --log, the file and the line: a folder that cannot be written, a file that is no log, or the log
-// of another run where nothing is resumed.
+// Throws stepscope::InputError, naming --log, the file and the line: a folder that cannot be written, a file that is no log, a log that
+// parse_run_log refuses, or the log of another run where nothing is resumed. A first line that was never finished is no damage.
 void check_run_log(const std::filesystem::path& path, bool resume);
 
 class RunLogWriter {
@@ -71,7 +71,8 @@ struct RunLog {
 bool is_run_log(std::string_view text);
 // Trusts no byte: throws stepscope::InputError "SOURCE:LINE: …, expected …". A last line without its newline is still being written and is
 // left out. Lines of other events are passed over. Refuses lines that contradict those before them: a step that is not the next one, what is
-// said of another step than the one before it, or twice, an accuracy that is not that of its counts, an end that is not at the last step.
+// said of another step than the one before it, or twice, a learning rate above the peak in the settings, a loss below 0 by more than rounding,
+// an accuracy that is not that of its counts, an end that is not at the last step.
 RunLog parse_run_log(std::string_view text, const std::string& source);
 RunLog load_run_log(const std::filesystem::path& path);
 

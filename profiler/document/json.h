@@ -15,7 +15,7 @@ std::string to_json(const ProfileDocument& document);
 
 // Throws stepscope::InputError naming `source` and the field: not JSON, another schema, an unknown or missing
 // field, a wrong type, a number below zero where none can be, a share that is not its time's, an unknown severity,
-// sections of ranks that contradict each other (checks.h).
+// rows that their launches contradict, sections of ranks that contradict each other (checks.h).
 ProfileDocument profile_from_json(std::string_view text, const std::string& source);
 ProfileDocument load_profile(const std::string& path);
 

@@ -292,6 +292,7 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
         throw stepscope::InputError(fmt::format("{}: ranks: is missing, expected one row of each rank: {} is there", source, key));
   }
   check_vocabularies(d, source);
+  check_rows(d, source);
   if (of_ranks) check_ranks(d, source);
   take_tokens_of_all_ranks(d);
   check_rates(d, source);

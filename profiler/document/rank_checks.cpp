@@ -14,8 +14,6 @@
 namespace profiler {
 namespace {
 
-double slack_of(double value) { return 1e-6 * std::max(1.0, std::abs(value)); }
-
 struct RankChecks {
   const ProfileDocument& d;
   const std::string& source;

@@ -396,7 +396,8 @@ TEST(Terminal, GetsNoControlCharactersOfADocumentOrALog) {
       "\x1b]0;title\x07\x1b[2J\xC2\x9B"
       "31m";
   for (const char* field : {"trainer", "device", "model_name", "matmul"}) d["run"][field] = evil;
-  for (json& k : d["kernels"]) k["name"] = evil + k["name"].get<std::string>();
+  for (const auto& [list, name] : {std::pair("kernels", "name"), std::pair("launches", "name"), std::pair("passes", "top_kernel")})
+    for (json& row : d[list]) row[name] = evil + row[name].get<std::string>();
   json missing = d["missing"][0];
   for (const char* field : {"name", "detail", "advice"}) missing[field] = evil;
   d["missing"].push_back(missing);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -200,6 +201,25 @@ TEST_F(TrainingCli, the_log_of_another_run_is_not_touched) {
   EXPECT_EQ(slurp(file("run.jsonl")), before);
 }
 
+TEST_F(TrainingCli, a_run_does_not_go_on_behind_a_log_that_report_refuses) {
+  const std::string kept = " --checkpoints " + file("kept"), log = file("run.jsonl");
+  ASSERT_EQ(train("--steps 2" + kept + " --log " + log).exit_code, 0);
+  std::vector<json> damaged = lines("run.jsonl");
+  const auto first = std::find_if(damaged.begin(), damaged.end(), [](const json& j) { return j["event"] == "step"; });
+  ASSERT_NE(first, damaged.end());
+  damaged.erase(first);
+  std::string text;
+  for (const json& j : damaged) text += j.dump() + "\n";
+  std::ofstream(log, std::ios::trunc) << text;
+  const Outcome o = train("--steps 4" + kept + " --resume --log " + log);
+  EXPECT_EQ(o.exit_code, 2);
+  const std::string found = "run.jsonl:2: step 2 stands behind the run's beginning, expected step 1";
+  EXPECT_THAT(o.err, AllOf(HasSubstr("--log "), HasSubstr(found)));
+  EXPECT_THAT(stepscope("report " + log).err, HasSubstr(found));
+  EXPECT_EQ(slurp(log), text);
+  EXPECT_FALSE(fs::exists(file("kept/step-00000004")));
+}
+
 TEST_F(TrainingCli, the_log_says_why_a_run_stopped) {
   const Outcome o = train("--steps 8 --lr 1e30 --log " + file("run.jsonl"));
   EXPECT_EQ(o.exit_code, 1) << o.err;
@@ -307,7 +327,7 @@ class LogReport : public TrainingCli {
     out << json{{"event", "run"},
                 {"schema", "stepscope.log/1"},
                 {"settings",
-                 {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 3e-4}, {"tokens_per_step", 64}}}}
+                 {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 1e-3}, {"tokens_per_step", 64}}}}
                .dump()
         << "\n";
     for (int n = 1; n <= steps; ++n) {

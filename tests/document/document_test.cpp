@@ -257,6 +257,114 @@ TEST(Profile, NumbersThatOthersBesideThemContradictAreRefused) {
   EXPECT_THAT(twice("/timing/of_matmul_ceiling_pct"), testing::HasSubstr("model_flops_per_s in percent of ceilings.matmul_flops_per_s."));
 }
 
+// Tables, the page and `diff` show rows of passes, ops and layers, `diff` matches the launches below them: a row whose launches say otherwise
+// was edited.
+TEST(Profile, RowsThatTheirLaunchesContradictAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const double step_ns = good.at("totals").at("time_ns").get<double>();
+  for (const char* list : {"ops", "layers"}) {
+    const std::string row = fmt::format("{}[1].", list), at = fmt::format("/{}/1/", list);
+    const auto is = [&](const std::string& field, const json& found, const std::string& meaning) {
+      const json& expected = good.at(json::json_pointer(at + field));
+      EXPECT_EQ(error_with(at + field, found),
+                fmt::format("p.json: {}{}: found {}, expected {}: {}", row, field, found.dump(), expected.get<double>(), meaning));
+    };
+    // What only launches know: of ops, passes would say it too.
+    if (list == std::string("layers")) {
+      is("launches", 7, "the kernels and CPU ops of this row in launches[]");
+      is("copies", 7, "the copies and memsets of this row in launches[]");
+      is("duration_ns", 7, "the sum of time_ns of its launches");
+      json shifted = good;
+      shifted[list][1]["time_ns"] = 7;
+      shifted[list][1]["share_pct"] = 7 / step_ns * 100;
+      EXPECT_THAT(error_of(shifted.dump()), testing::HasSubstr("layers[1].time_ns: found 7, expected"));
+    }
+    for (const char* field : {"dram_read_bytes", "dram_write_bytes", "kernel_floor_ns", "kernel_headroom_ns"})
+      is(field, 7, "the sum over its launches");
+    for (const char* field : {"dram_bytes_per_s", "dram_of_ceiling_pct"})
+      EXPECT_THAT(error_with(at + field, 7),
+                  testing::MatchesRegex(
+                      fmt::format("p.json: {}.1.\\.{}: found 7, expected .*: the mean over its launches by their time", list, field)));
+    EXPECT_THAT(error_with(at + "tensor_active_pct", 99), testing::HasSubstr(row + "tensor_active_pct: found 99, expected"));
+    EXPECT_THAT(error_with(at + "bound", "latency"), testing::HasSubstr(row + "bound: found 'latency', expected '"));
+  }
+  EXPECT_EQ(error_with("/kernels/0/floor_ns", 7),
+            fmt::format("p.json: kernels[0].floor_ns: found 7, expected {}: the sum over its launches",
+                        good.at("kernels").at(0).at("floor_ns").get<double>()));
+}
+
+TEST(Profile, LaunchesThatAreInNoRowAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  json j = good;
+  j["layers"].erase(0);
+  EXPECT_THAT(error_of(j.dump()),
+              testing::ContainsRegex(R"(p.json: launches.[0-9]+.: found no row of layers that it is in, expected one)"));
+  j = good;
+  j["launches"].erase(0);
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr(".launches: found"));
+}
+
+TEST(Profile, ASumOverLaunchesOfWhichOneHasNoNumberIsRefused) {
+  json j = json::parse(to_json(gpt2_profile()));
+  for (json& l : j["launches"])
+    if (l["name"] == j["kernels"][0]["name"]) l.erase("dram_read_bytes");
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("dram_read_bytes: found"));
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("expected none: not each of its launches has that"));
+}
+
+// Documents of before a number, and records that were cut down to their sums.
+TEST(Profile, RowsWithoutLaunchesToCompareWithAreRead) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  json j = good;
+  j["launches"] = json::array();
+  EXPECT_EQ(error_of(j.dump()), "");
+  j = good;
+  for (json& l : j["launches"]) l.erase("share_ns");
+  EXPECT_EQ(error_of(j.dump()), "");
+  j = good;
+  for (const char* list : {"passes", "ops", "layers"})
+    for (json& row : j[list]) row.erase("kernel_floor_ns"), row.erase("bound"), row.erase("dram_read_bytes");
+  EXPECT_EQ(error_of(j.dump()), "");
+}
+
+TEST(Profile, TotalsAndATimelineThatOthersContradictAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const auto refused = [&](const std::string& place, double found, const std::string& meaning) {
+    EXPECT_THAT(error_with("/" + place, found), testing::MatchesRegex("p.json: .*: found .*, expected .*: " + meaning)) << place;
+  };
+  refused("totals/dram_read_bytes", 7, "the sum over its launches");
+  refused("totals/dram_bytes_per_s", 7, "the mean over its launches by their time");
+  refused("timeline/busy_ns", 7, "busy_ns . idle_ns");
+  refused("timeline/gaps/0/time_ns", 7e6, "the sum of timeline.gaps...time_ns");
+  refused("timeline/copies/0/time_ns", 7, "the sum of time_ns of the launches of that name");
+  for (const char* field : {"count", "bytes"}) {
+    json j = good;
+    j["timeline"]["copies"][0][field] = 7;
+    EXPECT_THAT(error_of(j.dump()), testing::HasSubstr(fmt::format("timeline.copies[0].{}: found 7, expected", field)));
+  }
+  json j = good;  // idle time that the total takes from nowhere, in a sum that is still that of the step
+  j["totals"]["idle_ns"] = j["totals"]["idle_ns"].get<double>() + 1e3;
+  j["totals"]["conservation_error_pct"] =
+      j["totals"]["conservation_error_pct"].get<double>() + 1e3 / j["totals"]["time_ns"].get<double>() * 100;
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("totals.idle_ns: found"));
+}
+
+TEST(Profile, PassesThatTheirOpsOrKernelsContradictAreRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const json& pass = good.at("passes").at(1);
+  const std::string name = pass.at("name").get<std::string>();
+  for (const char* field : {"launches", "copies", "duration_ns", "flops", "min_bytes"})
+    EXPECT_EQ(error_with(fmt::format("/passes/1/{}", field), 7),
+              fmt::format("p.json: passes[1].{0}: found 7, expected {1}: the sum of ops[].{0} of {2}", field, pass.at(field).get<double>(),
+                          name));
+  EXPECT_EQ(error_with("/passes/1/top_kernel_ns", 7),
+            fmt::format("p.json: passes[1].top_kernel_ns: found 7, expected {}: the kernels[] row of {} with the most time",
+                        pass.at("top_kernel_ns").get<double>(), name));
+  EXPECT_EQ(error_with("/passes/1/top_kernel", "another"),
+            fmt::format("p.json: passes[1].top_kernel: found 'another', expected '{}': the kernels[] row of {} with the most time",
+                        pass.at("top_kernel").get<std::string>(), name));
+}
+
 // Where a number below zero is an answer.
 TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
   const json good = json::parse(to_json(gpt2_profile()));
@@ -270,6 +378,7 @@ TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
   json& totals = j["totals"];
   totals["conservation_error_pct"] = -0.5;
   totals["idle_ns"] = totals["idle_ns"].get<double>() - totals["time_ns"].get<double>() * 0.005;
+  j["timeline"] = {{"gaps", json::array()}, {"copies", json::array()}, {"environment", json::array()}};  // of another idle time
   EXPECT_EQ(error_of(j.dump()), "");
   j["run"]["seed"] = -2;  // as programs until 2026-11-23 wrote 2^64 - 2
   EXPECT_EQ(profile_from_json(j.dump(), "p.json").run.seed, std::numeric_limits<uint64_t>::max() - 1);

@@ -202,6 +202,27 @@ TEST(RunLog, SettingsThatTheStepsOrEachOtherContradictAreRefused) {
   EXPECT_EQ(refusal_of({run(0, R"("world":{"size":0})")}), "run.jsonl:1: settings: world: \"size\" is 0, expected 1 or more");
 }
 
+TEST(RunLog, ARateAboveThePeakOfItsRunIsRefused) {
+  const auto at_rate = [](int n, const std::string& rate) {
+    return event("step", n, R"(,"loss":1,"grad_norm":2,"learning_rate":)" + rate + R"(,"time_ns":1e6)");
+  };
+  const std::string of_peak = R"("learning_rate":0.0006)";
+  EXPECT_EQ(refusal_of({run(0, of_peak), at_rate(1, "0.0003"), at_rate(2, "0.0007")}),
+            "run.jsonl:3: \"learning_rate\" is 0.0007, expected 0.0006 or less, the peak that the settings say");
+  EXPECT_EQ(refusal_of({run(0, of_peak), at_rate(1, "0.0006000000284984708")}), "") << "the float of 0.0006";
+  EXPECT_EQ(refusal_of({run(0, R"("learning_rate":0)"), at_rate(1, "0")}), "");
+  EXPECT_EQ(refusal_of({run(0, of_peak), at_rate(1, "0.0006"), run(1, R"("learning_rate":0.001)"), at_rate(2, "0.001")}), "")
+      << "resumed with another peak";
+  EXPECT_EQ(refusal_of({run(0, of_peak), at_rate(1, "0.0006"), run(1), at_rate(2, "0.001")}), "") << "this run names none";
+}
+
+TEST(RunLog, ALossBelow0IsRefused) {
+  EXPECT_EQ(refusal_of({run(0), step(1, "-0.5")}), "run.jsonl:2: \"loss\" is -0.5, expected 0 or more but for rounding");
+  EXPECT_EQ(refusal_of({run(0), step(1), event("validation", 1, R"(,"loss":-2)")}),
+            "run.jsonl:3: \"loss\" is -2, expected 0 or more but for rounding");
+  for (const char* learned : {"0", "-0.0", "-0.001"}) EXPECT_EQ(refusal_of({run(0), step(1, learned)}), "");
+}
+
 // --log may be given only from a resumption on, or not to the run in the middle.
 TEST(RunLog, StepsThatWentToNoLogAreNamed) {
   const auto not_logged = [](const std::vector<std::string>& lines) {
@@ -304,6 +325,24 @@ TEST(RunLogWriter, TwoRunsDoNotShareALog) {
   EXPECT_THAT([&] { RunLogWriter other(path, 0); }, ThrowsMessage<stepscope::InputError>(HasSubstr("another run is writing it")));
 }
 
+// A run went on behind a damaged line, and `report` refused all that it logged.
+TEST(CheckRunLog, WhatReportRefusesNoRunGoesOnWith) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  for (const std::vector<std::string>& lines :
+       {std::vector{run(0), step(1), step(3)}, std::vector{run(0), step(1, "-1")}, std::vector{run(0), step(1), event("end", 1), step(2)},
+        std::vector{run(0, R"("steps":1)"), step(1), step(2)}, std::vector{run(0), run(0)}}) {
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    const std::string found = refusal_of(lines).substr(std::string("run.jsonl").size());
+    ASSERT_FALSE(found.empty());
+    write(path, text);
+    EXPECT_THAT([&] { check_run_log(path, true); }, ThrowsMessage<stepscope::InputError>(::testing::Eq("--log " + path.string() + found)));
+    for (const int64_t done : {0, 1}) EXPECT_THROW(RunLogWriter(path, done), stepscope::InputError) << text;
+    EXPECT_EQ(text_of(path), text);
+  }
+}
+
 TEST(CheckRunLog, LeavesOtherFilesAlone) {
   TemporaryFolder folder;
   const auto path = folder.path() / "precious";
@@ -316,6 +355,8 @@ TEST(CheckRunLog, LeavesOtherFilesAlone) {
   write(path, kRun + "\n");
   EXPECT_THAT([&] { check_run_log(path, false); }, ThrowsMessage<stepscope::InputError>(HasSubstr("--resume")));
   EXPECT_NO_THROW(check_run_log(path, true));
+  write(path, kRun + "\n" + R"({"event":"of a later version"})" + "\n" + step(1) + "\n");
+  EXPECT_NO_THROW(check_run_log(path, true)) << "report passes over this event";
   write(path, kRun.substr(0, 12));  // a run that died while it wrote its first line
   EXPECT_NO_THROW(check_run_log(path, true));
   EXPECT_THROW(check_run_log(folder.path() / "no" / "folder", false), stepscope::InputError);

@@ -355,6 +355,7 @@ TEST_F(Scaling, numbers_and_rows_that_no_step_has_are_refused_with_the_file_and_
   }
   json cut = profile_;
   cut["layers"].erase(0);
+  cut["launches"] = json::array();  // which would be in that row
   expect_refused(scaling("--gpus 2", cut), "one.json: layers: no row of layer 0");
 }
 
