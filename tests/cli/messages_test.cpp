@@ -459,6 +459,18 @@ TEST(Mistakes, AModelThatACommandDoesNotTakeIsNamedWithThoseThatItDoes) {
   }
 }
 
+// "This program reads stepscope.profile/1" left whoever had the file to guess what reads it.
+TEST(Report, OfADocumentOfAnotherKindNamesWhatReadsIt) {
+  const Outcome energy = stepscope("report " SOURCE_DIR "/tests/energy/data/document.json");
+  EXPECT_EQ(energy.exit_code, 2);
+  EXPECT_THAT(energy.err,
+              HasSubstr("\"stepscope.energy/1\"; this program reads \"stepscope.profile/1\"; `stepscope energy --from` shows it\n"));
+  EXPECT_THAT(stepscope("report " SOURCE_DIR "/experiments/studies/ranks-two-gpus/verdict.json").err,
+              HasSubstr("; its page is README.md beside it, and `stepscope experiment check` checks it\n"));
+  EXPECT_THAT(stepscope("report " SOURCE_DIR "/tests/data/links/h200-x2-nccl.json").err,
+              HasSubstr("; `stepscope scaling --ceilings` takes it\n"));
+}
+
 TEST(Mistakes, TheTotalBatchesThatWouldDoAreNumbersThatCanBeTyped) {
   const std::string train = "train --trainer reference --model tiny --steps 1 -b 4 -t 64 --total-batch ";
   for (const auto& [total, expected] : {std::pair("100", "on 1 rank; expected 256\n"), std::pair("300", "on 1 rank; expected 256 or 512\n"),
