@@ -471,6 +471,23 @@ TEST(Report, OfADocumentOfAnotherKindNamesWhatReadsIt) {
               HasSubstr("; `stepscope scaling --ceilings` takes it\n"));
 }
 
+TEST(Gate, WhereThereIsNoGpuSaysWhatItCanCheckThere) {
+  const Outcome o = stepscope("gate");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, HasSubstr("; --trainer reference checks the CPU reference\n"));
+}
+
+// --verbose promises how long each part took, and of the CPU reference said nothing.
+TEST(Gate, VerboseSaysTheTimesOfTheCpuReferenceToo) {
+  const std::string gate =
+      "gate --trainer reference --model tiny -b 1 -t 8 --steps 1 --without clock --without 'late work' --without 'timed steps' --without "
+      "'persisting L2'";
+  const Outcome o = stepscope(gate + " --verbose"), quiet = stepscope(gate);
+  EXPECT_EQ(o.exit_code, 0) << o.out;
+  EXPECT_THAT(o.err, testing::MatchesRegex("stepscope: gate: tiny, .*, fp32: passed in [0-9.]+ s: .*repeatability [0-9.]+ s.*\n"));
+  EXPECT_EQ(quiet.err, "");
+}
+
 TEST(Mistakes, TheTotalBatchesThatWouldDoAreNumbersThatCanBeTyped) {
   const std::string train = "train --trainer reference --model tiny --steps 1 -b 4 -t 64 --total-batch ";
   for (const auto& [total, expected] : {std::pair("100", "on 1 rank; expected 256\n"), std::pair("300", "on 1 rank; expected 256 or 512\n"),
