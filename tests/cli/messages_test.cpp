@@ -475,6 +475,15 @@ TEST(Gate, WhereThereIsNoGpuSaysWhatItCanCheckThere) {
   const Outcome o = stepscope("gate");
   EXPECT_EQ(o.exit_code, 3);
   EXPECT_THAT(o.err, HasSubstr("; --trainer reference checks the CPU reference\n"));
+  // An experiment asks for a trainer by name, and has no other to take.
+  EXPECT_THAT(stepscope("gate --trainer mixed").err, testing::Not(HasSubstr("--trainer reference")));
+}
+
+// Three flags stood in one message with three ranges; only the length, whose default is that of d12, can be wrong there.
+TEST(Kernels, ALengthThatTheModelHasNotIsNamedAlone) {
+  const Outcome o = stepscope("kernels layernorm_forward --model tiny");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--seq-len 1024: tiny has at most 256 positions\n"));
 }
 
 // --verbose promises how long each part took, and of the CPU reference said nothing.
