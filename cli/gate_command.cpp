@@ -56,7 +56,7 @@ struct GateFlags {
   std::string model, checkpoint, state;
   int64_t batch_size = 4, seq_len = 64, steps = 20;
   uint64_t seed = 0;
-  bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
+  bool trainer_given = false, seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
   std::string receipt_folder, source_root, answers;
   std::vector<std::string> op_sizes{"odd", "real", "huge"}, ops;
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
@@ -390,7 +390,7 @@ gate::DeviceFacts facts_of(const std::string& trainer) {
 #endif
 
 std::vector<gate::GateReport> reports_of(const GateFlags& f) {
-  Reports reports(f.write_receipt || (f.trainer != "reference" && !f.json), f.verbose);
+  Reports reports(f.write_receipt || (!f.json && (f.verbose || f.trainer != "reference")), f.verbose);
   if (!f.checkpoint.empty()) {
     const gate::StateFiles files{f.checkpoint, f.state};
     if (f.trainer == "reference") {
@@ -455,7 +455,8 @@ void run(GateFlags f, int& exit_code) {
   if (!f.configurations.empty() && f.seeds.empty()) throw InputError("--configurations goes with --seeds");
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
-      throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
+      throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}{}", f.trainer, gpu.why_not,
+                                                f.trainer_given ? "" : "; --trainer reference checks the CPU reference"));
   if (!f.answers.empty()) stepscope::check_folder_usable(f.answers, "--oracle-answers");
   const SayInterrupted guard;
   if (!f.seeds.empty()) return run_seeds(f, exit_code);
@@ -486,7 +487,9 @@ void run(GateFlags f, int& exit_code) {
 void add_gate_command(Command& app, int& exit_code) {
   auto f = std::make_shared<GateFlags>();
   Command* c = app.add_subcommand("gate", "Check a trainer against the double-precision oracle");
-  c->add_option("--trainer", f->trainer, "check this trainer: mixed, fp32 or reference (CPU)")->capture_default_str();
+  c->add_option("--trainer", f->trainer, "check this trainer: mixed, fp32 or reference (CPU)")
+      ->capture_default_str()
+      ->each([f](const std::string&) { f->trainer_given = true; });
   c->add_option("--matmul", f->matmul, "rate of the matrix products: fp32 (default) or tf32 (fp32 trainer), bf16 (mixed trainer)");
   c->add_option("--recompute", f->recompute, "which activations the backward pass computes again: none, gelu or gelu+ln (mixed trainer)")
       ->one_of(recomputations())
@@ -530,7 +533,8 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--list-checks", f->list_checks, "print the whole-model checks with a sentence each, and stop");
   c->add_option("--without", f->without, "skip this check (repeatable), to see what it is worth");
   c->add_flag("--real-size", f->real_size, "compare d12 at T=1024 with the oracle, also for --trainer reference (minutes on a CPU)");
-  c->add_flag("--no-real-size", f->no_real_size, "skip d12 at T=1024, on which the GPU trainers are checked by default");
+  c->add_flag("--no-real-size", f->no_real_size,
+              "skip d12 at T=1024 and the 90,112 rows of `many rows`, on which the GPU trainers are checked by default");
   c->add_option("--oracle-answers", f->answers,
                 "take the oracle's answers from this folder where a gate of this same program left them, and leave those that are new (1.4 "
                 "GB of d12)");

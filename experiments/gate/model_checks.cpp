@@ -6,32 +6,57 @@
 namespace gate {
 namespace {
 
+std::string sentence_of(const Case& c) {
+  const gpt2::ModelConfig& m = c.config;
+  const std::string what = c.stress == Stress::none
+                               ? fmt::format("a small model with B = {}, T = {}, {} {} of C = {}, {} {}, V = {} padded to {}", c.batch_size,
+                                             c.seq_len, m.layers, m.layers == 1 ? "layer" : "layers", m.channels, m.heads,
+                                             m.heads == 1 ? "head" : "heads", m.vocab_size, m.padded_vocab)
+                               : sentence(c.stress);
+  return what + (c.forward_only ? " (logits and loss alone)" : "");
+}
+
+// The parts into which steps that are judged twice are cut (step_judge.h), with what each holds against what.
+struct StepPart {
+  const char *name, *what;
+};
+constexpr StepPart kStepParts[] = {{"grad norm", "the reported norm, against the oracle's"},
+                                   {"gradients", "gradients, against the oracle's"},
+                                   {"norm", "the reported norm, against that of the trainer's own gradients"},
+                                   {"m", "first moments, against AdamW of the trainer's own gradients"},
+                                   {"v", "second moments, the same"},
+                                   {"update", "parameters, against AdamW's from the trainer's own moments"},
+                                   {"weights", "weights, against the rounded parameters"}};
+
 std::vector<ModelCheck> all_checks() {
-  std::vector<ModelCheck> all{{"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
-                              {"fresh model", "a fresh model has GPT-2's means and deviations, and zero moments"},
-                              {"forward", "logits and loss against the oracle"},
-                              {"loss of logits", "the loss is that of the trainer's own logits"},
-                              {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
-                              {"evaluate", "forward alone gives what forward and backward gave, also after other tokens"},
-                              {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
-                              {"optimizer", "losses of five AdamW steps against the oracle"},
-                              {"step gradients", "gradients of five AdamW steps against the oracle"},
-                              {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
-                              {"adam v", "second moments, the same"},
-                              {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
-                              {"weights", "weights are the rounded parameters"},
-                              {"skipped update", "a loss or norm above its limit leaves parameters and moments as they are"},
-                              {"accumulation", "two micro-batches are one step of the mean gradient"},
-                              {"causality", "no later token changes an earlier logit by a bit"},
-                              {"padding", "padded vocabulary takes no part"},
-                              {"trajectory", "losses of a short run"},
-                              {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
-                              {"repeatability", "new trainer, used trainer, queued steps, steps without a graph: the same bits"}};
-  for (const Case& c : small_cases()) all.push_back({c.name, "a small model that stresses one thing"});
-  for (const char* part : {"loss", "grad norm", "gradients", "norm", "m", "v", "update", "weights"})
-    all.push_back({fmt::format("steps {}", part), "whole steps of 1, 2, 3 and 5 micro-batches from t = 1, 99, 1000, 100000"});
-  for (const char* part : {"forward", "gradients", "grad norm", "norm", "m", "v", "update", "weights"})
-    all.push_back({fmt::format("d12 {}", part), "a whole step of GPT-2's smallest model at T = 1024"});
+  std::vector<ModelCheck> all{
+      {"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
+      {"fresh model", "a fresh model has GPT-2's means and deviations, and zero moments"},
+      {"forward", "logits and loss against the oracle"},
+      {"loss of logits", "the loss is that of the trainer's own logits"},
+      {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
+      {"evaluate", "forward alone gives what forward and backward gave, also after other tokens"},
+      {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
+      {"optimizer", "losses of five AdamW steps against the oracle"},
+      {"step gradients", "gradients of five AdamW steps against the oracle"},
+      {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
+      {"adam v", "second moments, the same"},
+      {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
+      {"weights", "weights are the rounded parameters"},
+      {"skipped update", "a loss or norm above its limit leaves parameters and moments as they are"},
+      {"accumulation", "two micro-batches are one step of the mean gradient"},
+      {"causality", "no later token changes an earlier logit by a bit"},
+      {"padding", "padded vocabulary takes no part"},
+      {"trajectory", "losses of a short run"},
+      {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
+      {"repeatability", "new trainer, used trainer, queued steps, steps without a graph: the same bits; nothing measured is kept"}};
+  for (const Case& c : small_cases()) all.push_back({c.name, sentence_of(c)});
+  all.push_back(
+      {"steps loss", "losses of whole steps of 1, 2, 3 and 5 micro-batches from t = 1, 99, 1000 and 100000, against the oracle's"});
+  for (const StepPart& part : kStepParts) all.push_back({fmt::format("steps {}", part.name), fmt::format("the same steps: {}", part.what)});
+  all.push_back({"d12 forward", "logits and loss of GPT-2's smallest model at T = 1024, against the oracle's"});
+  for (const StepPart& part : kStepParts)
+    all.push_back({fmt::format("d12 {}", part.name), fmt::format("a whole step of that model: {}", part.what)});
   const std::vector<ModelCheck> rest{{"schedule", "the learning rate of every step, of four schedules"},
                                      {"loader", "every batch is the one that the files hold"},
                                      {"loop", "steps, settings, log and validation of a run"},

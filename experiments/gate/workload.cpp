@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <numeric>
+#include <stdexcept>
 
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/oracle.h"
@@ -14,6 +15,46 @@ namespace gate {
 
 using gpt2::ModelConfig;
 using gpt2::Tensor;
+
+const char* sentence(Stress stress) {
+  switch (stress) {
+    case Stress::none:
+      return "nothing but its shape is out of the ordinary";
+    case Stress::repeated_tokens:
+      return "every input is one of two tokens: all updates of the embedding gradient collide";
+    case Stress::edge_targets:
+      return "targets are 0 and V-1 only, inputs include both";
+    case Stress::large_logits:
+      return "the largest logit is 100; above 88.7 exp overflows in fp32";
+    case Stress::sharp_attention:
+      return "attention scores reach about +-100";
+    case Stress::offset_stream:
+      return "every position embedding is 8: rounding the residual stream to bf16 costs as much as it varies";
+    case Stress::faint_stream:
+      return "embeddings are 300 times smaller: the first layernorm's eps is most of its variance";
+    case Stress::gelu_tail:
+      return "the inputs of GELU lie about -1.5 and its outputs decide the logits";
+    case Stress::far_mean:
+      return "rows of the residual stream are 300 +- 0.1 or -300 +- 0.1";
+    case Stress::low_logits:
+      return "all logits lie below -100";
+    case Stress::one_high_logit:
+      return "one token's logit is +80 in every row, the others are ordinary";
+    case Stress::equal_logits:
+      return "all logits are 0, because the final layernorm's weight and bias are";
+    case Stress::flat_attention:
+      return "every attention score is 0, because queries are";
+    case Stress::denormals:
+      return "biases and half of the position embedding are below the normal numbers of fp32";
+    case Stress::equal_tokens:
+      return "every input and every target is the same token";
+    case Stress::distinct_tokens:
+      return "no input twice, no target twice; 0 and V-1 are among both";
+    case Stress::mixed_tokens:
+      return "by sequence: distinct, all equal, random, two tokens and targets at the edges";
+  }
+  throw std::logic_error("a stress without a sentence");
+}
 
 ModelConfig gate_model() { return {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64}; }
 

@@ -12,23 +12,25 @@ namespace gate {
 
 enum class Stress {
   none,
-  repeated_tokens,  // every input is one of two tokens: all updates of the embedding gradient collide
-  edge_targets,     // targets are 0 and V-1 only, inputs include both
-  large_logits,     // final layernorm scaled until the largest logit is 100 (above 88.7, exp overflows in fp32)
-  sharp_attention,  // query and key weights scaled until the scores reach about +-100
-  offset_stream,    // every position embedding is 8: a residual stream whose rounding to bf16 costs as much as it varies
-  faint_stream,     // embeddings 300 times smaller: the first layernorm's eps is most of its variance
-  gelu_tail,        // the inputs of GELU lie about -1.5 and its outputs decide the logits
-  far_mean,         // rows of the residual stream are 300 +- 0.1 or -300 +- 0.1
-  low_logits,       // all logits lie below -100
-  one_high_logit,   // one token's logit is +80 in every row, the others are ordinary
-  equal_logits,     // all logits are 0: the final layernorm's weight and bias are
-  flat_attention,   // every score is 0: queries are
-  denormals,        // biases and half of the position embedding are below the normal numbers of fp32
-  equal_tokens,     // every input and every target is the same token
-  distinct_tokens,  // no input twice, no target twice; 0 and V-1 are among both
-  mixed_tokens,     // by sequence: distinct, all equal, random, two tokens and targets at the edges
+  repeated_tokens,
+  edge_targets,
+  large_logits,
+  sharp_attention,
+  offset_stream,
+  faint_stream,
+  gelu_tail,
+  far_mean,
+  low_logits,
+  one_high_logit,
+  equal_logits,
+  flat_attention,
+  denormals,
+  equal_tokens,
+  distinct_tokens,
+  mixed_tokens,
 };
+// One sentence for each: what is out of the ordinary in such a model or its tokens, and why it hurts.
+const char* sentence(Stress stress);
 
 struct Case {
   std::string name;  // "shape B=3 T=65"

@@ -218,6 +218,15 @@ void check_rates(const ProfileDocument& d, const std::string& source) {
   }
 }
 
+// Behind a refusal of another schema: what reads a document of that kind, where it is one of ours.
+std::string what_reads(std::string_view schema) {
+  for (const auto& [kind, reader] : {std::pair<std::string_view, const char*>{"stepscope.energy/", "`stepscope energy --from` shows it"},
+                                     {"stepscope.verdict/", "its page is README.md beside it, and `stepscope experiment check` checks it"},
+                                     {"stepscope.links/", "`stepscope scaling --ceilings` takes it"}})
+    if (schema.starts_with(kind)) return fmt::format("; {}", reader);
+  return "";
+}
+
 }  // namespace
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
@@ -235,8 +244,8 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   if (schema == j.end() || !schema->is_string())
     throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
   if (schema->get<std::string>() != kProfileSchema)
-    throw stepscope::InputError(
-        fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
+    throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"{}", source, schema->get<std::string>(),
+                                            kProfileSchema, what_reads(schema->get<std::string>())));
   static const std::set<std::string> sections = {
       "schema",  "run",   "environment", "ceilings",    "collection",  "timing",           "totals",
       "passes",  "ops",   "layers",      "kernels",     "launches",    "timeline",         "missing",

@@ -460,6 +460,44 @@ TEST(Mistakes, AModelThatACommandDoesNotTakeIsNamedWithThoseThatItDoes) {
   }
 }
 
+// "This program reads stepscope.profile/1" left whoever had the file to guess what reads it.
+TEST(Report, OfADocumentOfAnotherKindNamesWhatReadsIt) {
+  const Outcome energy = stepscope("report " SOURCE_DIR "/tests/energy/data/document.json");
+  EXPECT_EQ(energy.exit_code, 2);
+  EXPECT_THAT(energy.err,
+              HasSubstr("\"stepscope.energy/1\"; this program reads \"stepscope.profile/1\"; `stepscope energy --from` shows it\n"));
+  EXPECT_THAT(stepscope("report " SOURCE_DIR "/experiments/studies/ranks-two-gpus/verdict.json").err,
+              HasSubstr("; its page is README.md beside it, and `stepscope experiment check` checks it\n"));
+  EXPECT_THAT(stepscope("report " SOURCE_DIR "/tests/data/links/h200-x2-nccl.json").err,
+              HasSubstr("; `stepscope scaling --ceilings` takes it\n"));
+}
+
+TEST(Gate, WhereThereIsNoGpuSaysWhatItCanCheckThere) {
+  const Outcome o = stepscope("gate");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, HasSubstr("; --trainer reference checks the CPU reference\n"));
+  // An experiment asks for a trainer by name, and has no other to take.
+  EXPECT_THAT(stepscope("gate --trainer mixed").err, testing::Not(HasSubstr("--trainer reference")));
+}
+
+// Three flags stood in one message with three ranges; only the length, whose default is that of d12, can be wrong there.
+TEST(Kernels, ALengthThatTheModelHasNotIsNamedAlone) {
+  const Outcome o = stepscope("kernels layernorm_forward --model tiny");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--seq-len 1024: tiny has at most 256 positions\n"));
+}
+
+// --verbose promises how long each part took, and of the CPU reference said nothing.
+TEST(Gate, VerboseSaysTheTimesOfTheCpuReferenceToo) {
+  const std::string gate =
+      "gate --trainer reference --model tiny -b 1 -t 8 --steps 1 --without clock --without 'late work' --without 'timed steps' --without "
+      "'persisting L2'";
+  const Outcome o = stepscope(gate + " --verbose"), quiet = stepscope(gate);
+  EXPECT_EQ(o.exit_code, 0) << o.out;
+  EXPECT_THAT(o.err, testing::MatchesRegex("stepscope: gate: tiny, .*, fp32: passed in [0-9.]+ s: .*repeatability [0-9.]+ s.*\n"));
+  EXPECT_EQ(quiet.err, "");
+}
+
 TEST(Mistakes, TheTotalBatchesThatWouldDoAreNumbersThatCanBeTyped) {
   const std::string train = "train --trainer reference --model tiny --steps 1 -b 4 -t 64 --total-batch ";
   for (const auto& [total, expected] : {std::pair("100", "on 1 rank; expected 256\n"), std::pair("300", "on 1 rank; expected 256 or 512\n"),

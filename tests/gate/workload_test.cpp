@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "experiments/gate/model_gate.h"
 #include "experiments/gate/oracle.h"
 
 namespace gate {
@@ -32,6 +33,15 @@ TEST(Workload, NoParameterIsZeroOrOneButPadding) {
         ASSERT_NE(x, 1) << c.name << " element " << i;
       }
     }
+  }
+}
+
+// Who reads `gate --list-checks` chooses by the sentence: 26 models and 8 parts of a step had the same one.
+TEST(ModelChecks, EachHasASentenceOfItsOwn) {
+  std::set<std::string> sentences;
+  for (const ModelCheck& c : model_checks()) {
+    EXPECT_NE(c.what, "") << c.name;
+    EXPECT_TRUE(sentences.insert(c.what).second) << c.name << ": " << c.what;
   }
 }
 
