@@ -7,7 +7,15 @@
 
 namespace stepscope {
 
-void JsonPlace::fail(const std::string& what) const { throw InputError(fmt::format("{}: {}: {}", source, place, what)); }
+JsonPlace JsonPlace::in(std::string_view key) const {
+  return {source, fmt::format("{}{}{}", place, place.empty() ? "" : ".", key), below_zero};
+}
+
+JsonPlace JsonPlace::in(size_t index) const { return {source, fmt::format("{}[{}]", place, index), below_zero}; }
+
+void JsonPlace::fail(const std::string& what) const {
+  throw InputError(fmt::format("{}: {}{}{}", source, place, place.empty() ? "" : ": ", what));
+}
 
 void JsonPlace::type(bool ok, const char* expected) const {
   if (!ok) fail(fmt::format("expected {}", expected));

@@ -8,16 +8,21 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stepscope {
 
-// Where the value stands: the file, and the path in it. Each function throws InputError with both and what was expected.
+// Where the value stands: the file, and the path in it, "ops[3].added.joules"; "" is the document. Each get() and type() throws InputError
+// with both and what was expected. The file's name must outlive the place.
 struct JsonPlace {
   using Json = nlohmann::ordered_json;
   const std::string& source;
   std::string place;
   bool below_zero = false;  // a number below zero is an answer
+
+  JsonPlace in(std::string_view key) const;
+  JsonPlace in(size_t index) const;
 
   [[noreturn]] void fail(const std::string& what) const;
   void type(bool ok, const char* expected) const;
@@ -39,7 +44,7 @@ struct JsonPlace {
   template <class T>
   void get(const Json& j, std::map<std::string, T>& v) const {
     type(j.is_object(), "an object");
-    for (const auto& [key, e] : j.items()) get(e, v[key]);
+    for (const auto& [key, e] : j.items()) in(key).get(e, v[key]);
   }
 
  private:

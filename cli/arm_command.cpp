@@ -28,6 +28,7 @@
 #include "experiments/gate/timed_steps.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/op_range.h"
+#include "gpt2/step_batches.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/gate/device_hooks.h"
 #include "gpt2/cuda/nvtx_ranges.h"
@@ -52,15 +53,11 @@ class SteppingTrainer {
         loop_(loop),
         device_(device),
         serial_(f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()),
-        plant_(f.plant_pct / 100) {
+        plant_(f.plant_pct / 100),
+        batches_(trainer.options(), loop.accumulation) {
     const gpt2::TrainerOptions& t = trainer.options();
-    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(loop.accumulation);
     source_ = gpt2::open_token_source(loop.data, {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
-    inputs_.resize(tokens * micro);
-    targets_.resize(tokens * micro);
-    for (size_t i = 0; i < micro; ++i)
-      batches_.push_back({std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
-    if (loop.overfit) read_batches();
+    if (loop.overfit) batches_.read(*source_);
   }
 
   ordered_json steps(int64_t count) {
@@ -125,10 +122,10 @@ class SteppingTrainer {
   void take_step(Block& block, bool first) {
     if (serial_ && !first) wait_planted();
     if (work_ && !first) work_->run();
-    if (!loop_.overfit) read_batches();
+    if (!loop_.overfit) batches_.read(*source_);
     {
       gpt2::StepRange range(enqueued_ + 1);
-      trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
+      trainer_.enqueue_step({enqueued_ + 1, batches_.all(), adamw()});
     }
     ++enqueued_;
     if (serial_ || enqueued_ - done_ == 2) finish_step(block);
@@ -150,12 +147,6 @@ class SteppingTrainer {
     return {{"times_ns", std::move(block.times)}, {"losses", std::move(block.losses)}, {"audit", gate::to_json(block.clock.end())}};
   }
 
-  void read_batches() {
-    const size_t tokens = inputs_.size() / batches_.size();
-    for (size_t i = 0; i < batches_.size(); ++i)
-      source_->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
-  }
-
   void wait_planted() {
     waited_ns_ = 0;
     if (plant_ <= 0 || own_ns_.size() < 4) return;
@@ -174,8 +165,7 @@ class SteppingTrainer {
   bool serial_;
   double plant_;
   std::unique_ptr<gpt2::TokenSource> source_;
-  std::vector<int32_t> inputs_, targets_;
-  std::vector<gpt2::Batch> batches_;
+  gpt2::StepBatches batches_;
   int64_t enqueued_ = 0, done_ = 0;
   double waited_ns_ = 0;
   std::unique_ptr<gate::PlantedWork> work_;

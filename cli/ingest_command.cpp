@@ -127,10 +127,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   document.collection.program = recording.session.program;
   // No export of nsys says what ran.
   if (document.collection.program.empty()) document.collection.program = std::filesystem::path(f.file).filename().string();
-  stepscope::write_output(f.out, profiler::to_json(document));
-  print_report(document, f.report);
-  fmt::print(stderr, "document: {}\n", f.out);
-  if (profiler::has_severe_missing(document)) exit_code = 1;
+  exit_code = print_new_report(document, f.out, f.report);
   for (const profiler::MissingRecord& m : report.missing)
     if (m.name == "report_damaged") {
       fmt::print(stderr, "stepscope: {}: the report is damaged: {}\n", f.file, m.detail);

@@ -4,13 +4,11 @@
 #include <memory>
 
 #include "base/errors.h"
-#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/profile_ranks.h"
 #include "cli/report_output.h"
 #include "cli/values.h"
-#include "profiler/document/json.h"
 #include "profiler/document/run_info.h"
 
 namespace cli {
@@ -63,10 +61,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   join.links = links_for("--ceilings", f.links, recordings);
   profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
   document.run.command = line.text();
-  stepscope::write_output(f.out, profiler::to_json(document));
-  print_report(document, f.report);
-  fmt::print(stderr, "document: {}\n", f.out);
-  if (profiler::has_severe_missing(document)) exit_code = 1;
+  exit_code = print_new_report(document, f.out, f.report);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include <optional>
 
 #include "base/errors.h"
-#include "base/output_file.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
@@ -28,7 +27,6 @@
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "profiler/document/build_profile.h"
-#include "profiler/document/json.h"
 #include "profiler/document/run_info.h"
 #include "profiler/document/states.h"
 #include "profiler/recording/collector.h"
@@ -361,10 +359,7 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   const CatchInterrupt guard;
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
-  stepscope::write_output(f.out, profiler::to_json(document));
-  print_report(document, f.report);
-  fmt::print(stderr, "document: {}\n", f.out);
-  if (profiler::has_severe_missing(document)) exit_code = 1;
+  exit_code = print_new_report(document, f.out, f.report);
 }
 
 }  // namespace

@@ -66,8 +66,7 @@ void add_report_command(Command& app, int& exit_code) {
       return report_logs(documents, f->report);
     }
     const profiler::ProfileDocument document = profiler::profile_from_json(documents.front().text, paths.front());
-    print_report(document, f->report);
-    if (profiler::has_severe_missing(document)) exit_code = 1;
+    exit_code = print_report(document, f->report);
   });
 }
 

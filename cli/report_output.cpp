@@ -159,7 +159,7 @@ void print_texts(const ReportFlags& f, const ReportTexts& texts) {
   std::fflush(stdout);
 }
 
-void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
+int print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
   if (!f.csv.empty()) write_report(document, f, f.csv, Output::csv);
   if (!f.trace.empty()) write_report(document, f, f.trace, Output::trace);
   for (const auto& [flag, path] : all_outputs(f)) write_report(document, f, path, output_of(path, flag));
@@ -170,6 +170,14 @@ void print_report(const profiler::ProfileDocument& document, const ReportFlags& 
                                                      profiler::color_wanted(STDOUT_FILENO)}));
   }
   std::fflush(stdout);
+  return profiler::has_severe_missing(document) ? 1 : 0;
+}
+
+int print_new_report(const profiler::ProfileDocument& document, const std::string& out, const ReportFlags& f) {
+  stepscope::write_output(out, profiler::to_json(document));
+  const int exit_code = print_report(document, f);
+  fmt::print(stderr, "document: {}\n", out);
+  return exit_code;
 }
 
 }  // namespace cli

@@ -25,8 +25,10 @@ void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to
 // read. `inputs`, `outputs`: the command's other files.
 void check_report_outputs(const ReportFlags& flags, const stepscope::NamedFiles& inputs = {}, stepscope::NamedFiles outputs = {});
-// Table (or the document with --json) on stdout, CSV and trace into their files.
-void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
+// Table (or the document with --json) on stdout, CSV and trace into their files. The exit code: 1 where something severe is missing.
+[[nodiscard]] int print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
+// The same of a document that this program has made: it goes into the file `out`, which stderr names.
+[[nodiscard]] int print_new_report(const profiler::ProfileDocument& document, const std::string& out, const ReportFlags& flags);
 
 // The same flags for something that is no profile: each text is made when a file or stdout wants it.
 struct ReportTexts {

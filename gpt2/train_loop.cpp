@@ -25,6 +25,7 @@
 #include "gpt2/replicas.h"
 #include "gpt2/run_json.h"
 #include "gpt2/sampling.h"
+#include "gpt2/step_batches.h"
 #include "gpt2/training_state.h"
 
 namespace gpt2 {
@@ -249,14 +250,8 @@ class Run {
         o_(options),
         on_step_(on_step),
         checkpoints_lock_(lock_checkpoints(options)),
-        around_(open_surroundings(trainer.options(), options)) {
-    const TrainerOptions& t = trainer.options();
-    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(o_.accumulation);
-    inputs_.resize(tokens * micro);
-    targets_.resize(tokens * micro);
-    for (size_t i = 0; i < micro; ++i)
-      batches_.push_back({std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
-  }
+        around_(open_surroundings(trainer.options(), options)),
+        batches_(trainer.options(), options.accumulation) {}
 
   RunResult loop() {
     if (o_.channel) compare_data();
@@ -283,7 +278,7 @@ class Run {
       {
         StepRange range(step);
         const bool direct = step >= o_.direct_from && step - o_.direct_from < o_.direct_steps;
-        trainer_.enqueue_step({step, batches_, adamw, !direct, loss_limit_.limit(), grad_limit_.limit()});
+        trainer_.enqueue_step({step, batches_.all(), adamw, !direct, loss_limit_.limit(), grad_limit_.limit()});
       }
       ++enqueued_;
       if (enqueued_ - done_ == 2 || skips_outliers()) finish_oldest();
@@ -320,15 +315,7 @@ class Run {
     if (o_.channel) o_.channel->now(phase, step);
   }
 
-  // Micro-batch a of rank r is number a * ranks + r of the step.
-  void read_batches() {
-    const size_t tokens = inputs_.size() / batches_.size();
-    for (size_t i = 0; i < batches_.size(); ++i) {
-      around_.data->skip(rank_of(o_));
-      around_.data->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
-      around_.data->skip(ranks_of(o_) - 1 - rank_of(o_));
-    }
-  }
+  void read_batches() { batches_.read(*around_.data, rank_of(o_), ranks_of(o_)); }
 
   RunResult interrupted(int64_t step) {
     result_.interrupted = true;
@@ -354,7 +341,7 @@ class Run {
     if (log.outcome.step != done_)
       throw std::logic_error(fmt::format("trainer {} finished step {}, expected {}", trainer_.name(), log.outcome.step, done_));
     log.learning_rate = o_.learning_rate.at(done_ - 1);
-    const double tokens = static_cast<double>(inputs_.size()) * static_cast<double>(ranks_of(o_));
+    const double tokens = static_cast<double>(batches_.tokens()) * static_cast<double>(ranks_of(o_));
     if (log.outcome.time_ns > 0) log.tokens_per_s = tokens / (log.outcome.time_ns * 1e-9);
     result_.steps.push_back(log);
     const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
@@ -494,8 +481,7 @@ class Run {
     const auto epoch = source.batches_per_epoch();
     source.seek(epoch ? DataPosition{} : DataPosition{0, 0, kHeldOut});
     const int64_t count = epoch ? std::min(*epoch, o_.val_batches) : o_.val_batches;
-    const size_t tokens = inputs_.size() / batches_.size();
-    std::vector<int32_t> inputs(tokens), targets(tokens);
+    std::vector<int32_t> inputs(batches_.tokens_of_one()), targets(batches_.tokens_of_one());
     std::vector<double> losses;  // of this rank's batches: every size-th from the rank-th on
     at(Phase::evaluation, step);
     for (int64_t i = 0; i < count; ++i) {
@@ -547,9 +533,8 @@ class Run {
   const std::function<void(const StepLog&)>& on_step_;
   Descriptor checkpoints_lock_;  // before `around_`, which looks into the folder
   Surroundings around_;
-  std::vector<int32_t> inputs_, targets_;  // (accumulation, B, T)
-  std::vector<Batch> batches_;             // views of them
-  int64_t enqueued_ = 0, done_ = 0;        // steps, over the whole history of the model
+  StepBatches batches_;
+  int64_t enqueued_ = 0, done_ = 0;  // steps, over the whole history of the model
   RunResult result_;
   std::vector<int64_t> validated_;
   OutlierLimit loss_limit_{o_.skip_loss_outliers}, grad_limit_{o_.skip_grad_outliers};  // of this process: a resumed run fills them anew

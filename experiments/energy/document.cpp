@@ -27,22 +27,15 @@ struct Writer {
 struct Reader {
   static constexpr bool kReads = true;
   const Json& json;
-  const std::string& file;
-  std::string place;  // "", "step.", "ops[3].added."
+  const stepscope::JsonPlace here;  // a number below zero may be an answer: signs are looked at together, below
   std::set<std::string> known = {};
   template <class T>
   void operator()(const char* key, T& value);
-  stepscope::JsonPlace at(const char* key) const { return {file, place + key, true}; }  // signs are looked at together, below
-  void check_object() const {
-    if (!json.is_object()) throw stepscope::InputError(fmt::format("{}: {}expected an object", file, place_words()));
-  }
+  void check_object() const { here.type(json.is_object(), "an object"); }
   void check_nothing_else() const {
     for (const auto& [key, value] : json.items())
-      if (!known.contains(key)) throw stepscope::InputError(fmt::format("{}: {}unknown field '{}'", file, place_words(), key));
+      if (!known.contains(key)) here.fail(fmt::format("unknown field '{}'", key));
   }
-
- private:
-  std::string place_words() const { return place.empty() ? "" : place.substr(0, place.size() - 1) + ": "; }
 };
 
 // Walks all numbers: finite, and not below zero but where that is an answer.
@@ -259,10 +252,9 @@ void read(const Json& json, const stepscope::JsonPlace& here, T& value) {
     value = *found;
   } else if constexpr (IsVector<T>) {
     here.type(json.is_array(), "a list");
-    for (size_t i = 0; i < json.size(); ++i)
-      read(json[i], stepscope::JsonPlace{here.source, fmt::format("{}[{}]", here.place, i), true}, value.emplace_back());
+    for (size_t i = 0; i < json.size(); ++i) read(json[i], here.in(i), value.emplace_back());
   } else {
-    Reader inner{json, here.source, here.place + "."};
+    Reader inner{json, here};
     inner.check_object();
     fields(inner, value);
     inner.check_nothing_else();
@@ -273,10 +265,10 @@ void Reader::operator()(const char* key, T& value) {
   known.insert(key);
   const auto found = json.find(key);
   if constexpr (IsOptional<T>) {
-    if (found != json.end()) read(*found, at(key), value.emplace());
+    if (found != json.end()) read(*found, here.in(key), value.emplace());
   } else {
-    if (found == json.end()) at(key).fail("is missing");
-    read(*found, at(key), value);
+    if (found == json.end()) here.in(key).fail("is missing");
+    read(*found, here.in(key), value);
   }
 }
 
@@ -300,7 +292,7 @@ nlohmann::ordered_json to_json(const Document& document) {
 }
 
 Document from_json(const nlohmann::ordered_json& json, const std::string& file) {
-  Reader r{json, file, ""};
+  Reader r{json, {file, "", true}};
   r.check_object();
   std::string schema;
   r("schema", schema);

@@ -18,6 +18,7 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/data/token_source.h"
+#include "gpt2/step_batches.h"
 
 namespace energy {
 namespace {
@@ -53,14 +54,10 @@ class OnStream {
 // Training as `train` does it, for as long as somebody asks for steps.
 class Training {
  public:
-  Training(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop) : trainer_(trainer), loop_(loop) {
+  Training(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop)
+      : trainer_(trainer), loop_(loop), batches_(trainer.options(), loop.accumulation) {
     const gpt2::TrainerOptions& t = trainer.options();
-    const auto tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(loop.accumulation);
     source_ = gpt2::open_token_source(loop.data, {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
-    inputs_.resize(tokens * micro);
-    targets_.resize(tokens * micro);
-    for (size_t i = 0; i < micro; ++i)
-      batches_.push_back({std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
   }
 
   Repeated repeated() {
@@ -68,27 +65,20 @@ class Training {
   }
   // `frozen`: at learning rate 0, so that the step can be repeated for minutes and stays the step of this moment. The arithmetic is the same.
   gpt2::StepPlan next(bool frozen) {
-    if (!loop_.overfit || step_ == 0) read_batches();
+    if (!loop_.overfit || step_ == 0) batches_.read(*source_);
     gpt2::AdamW adamw = loop_.adamw;
     adamw.learning_rate = frozen ? 0 : loop_.learning_rate.at(std::min(step_, loop_.learning_rate.total - 1));
-    return {++step_, batches_, adamw};
+    return {++step_, batches_.all(), adamw};
   }
   double loss() const { return loss_; }
   int64_t steps() const { return step_; }
-  const gpt2::Batch& batch() const { return batches_.front(); }
+  const gpt2::Batch& batch() const { return batches_.all().front(); }
 
  private:
-  void read_batches() {
-    const size_t tokens = inputs_.size() / batches_.size();
-    for (size_t i = 0; i < batches_.size(); ++i)
-      source_->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
-  }
-
   gpt2::Trainer& trainer_;
   const gpt2::LoopOptions& loop_;
   std::unique_ptr<gpt2::TokenSource> source_;
-  std::vector<int32_t> inputs_, targets_;
-  std::vector<gpt2::Batch> batches_;
+  gpt2::StepBatches batches_;
   int64_t step_ = 0;
   double loss_ = 0;
 };

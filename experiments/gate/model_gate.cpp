@@ -566,7 +566,7 @@ class Checks : public ModelRun {
     } catch (const stepscope::MachineError& e) {
       report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
     } catch (const stepscope::InputError& e) {
-      if (options_.variants.empty() || !refuses_a_variant(e)) throw;
+      if (!refuses_what_was_asked_for(e)) throw;
       report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
     }
   }

@@ -1,6 +1,6 @@
 // Whole-model checks of any trainer against the oracle, through gpt2/trainer.h alone: logits, loss, every
 // gradient tensor, the optimizer, accumulation, whole steps at odd shapes and late in a run, the training loop,
-// repeatability, and what must hold without an oracle (causality, padding). A trainer is built anew for each case; all
+// repeatability, and what must hold without an oracle (causality, padding, many rows, red zones). A trainer is built anew for each case; all
 // its state is written first, so no check depends on the trainer's own initialization.
 #pragma once
 #include <cstdint>

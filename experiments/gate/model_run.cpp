@@ -44,6 +44,13 @@ void compare_gradients(Results& out, const std::string& check, const Case& c, st
   }
 }
 
+// Red zones stand behind memory that is asked for while the answer lives.
+std::shared_ptr<void> red_zones_of(const DeviceHooks* device) {
+  if (device == nullptr || !device->watch_memory) return nullptr;
+  device->watch_memory(true);
+  return {nullptr, [device](void*) { device->watch_memory(false); }};
+}
+
 }  // namespace
 
 WeightRounding rounding_of(const ModelGateOptions& options) {
@@ -90,14 +97,6 @@ void Pending::settle_one(Slot& s) {
   s.results = s.judge();
   s.judge = {};
 }
-
-namespace {
-std::shared_ptr<void> red_zones_of(const DeviceHooks* device) {
-  if (device == nullptr || !device->watch_memory) return nullptr;
-  device->watch_memory(true);
-  return {nullptr, [device](void*) { device->watch_memory(false); }};
-}
-}  // namespace
 
 ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds,
                    bool use_trainers_again)

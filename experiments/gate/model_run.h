@@ -87,6 +87,7 @@ class ModelRun {
   Case as_run(const Case& c) const;
   // A variant that was asked for by name may be refused at an odd shape; a default may not.
   bool begin_or_note(const Case& c);
+  bool refuses_what_was_asked_for(const std::exception& e) const { return !options_.variants.empty() && refuses_a_variant(e); }
   std::unique_ptr<gpt2::Trainer> make_trainer(int64_t micro_batches);
   std::unique_ptr<gpt2::Trainer> make_trainer() { return make_trainer(case_.micro_batches); }
 
@@ -142,7 +143,6 @@ class ModelRun {
   void build(const Case& c);
   // The case with such heads where its channels allow that and its model is not the user's choice.
   Case with_heads_of_64(Case c) const;
-  bool refuses_what_was_asked_for(const std::exception& e) const { return !options_.variants.empty() && refuses_a_variant(e); }
   // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
   // terms: sqrt(64) times what storing it once would lose, three bits.
   Storage storage_for(const Case& c) const;

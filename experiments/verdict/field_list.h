@@ -19,25 +19,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/errors.h"
+#include "base/json_place.h"
 
 namespace experiments {
 
 using Json = nlohmann::ordered_json;
 
-// Where a value stands: "x/verdict.json: workloads[0].statistics.ratio".
-struct Place {
-  std::string file, path;
-  Place in(std::string_view key) const { return {file, (path.empty() ? "" : path + ".") + std::string(key)}; }
-  Place in(size_t index) const { return {file, path + "[" + std::to_string(index) + "]"}; }
-  // Throws stepscope::InputError.
-  [[noreturn]] void fail(const std::string& what) const {
-    throw stepscope::InputError(file + ": " + (path.empty() ? "" : path + ": ") + what);
-  }
-  void expect(bool good, std::string_view expected) const {
-    if (!good) fail("expected " + std::string(expected));
-  }
-};
+using Place = stepscope::JsonPlace;
+// The outermost object of `source`, whose name must outlive the place. Differences may be below zero; check.h asks what numbers must be.
+inline Place outermost(const std::string& source) { return {source, "", true}; }
 
 struct FieldText {
   std::string name, type, unit, help;
@@ -134,38 +124,28 @@ void read(const Json& j, T& v, const Place& place) {
     read(j, v.emplace(), place);
   } else if constexpr (std::is_same_v<T, Json>) {
     v = j;
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    place.expect(j.is_string(), "a text");
-    v = j.get<std::string>();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    place.expect(j.is_boolean(), "true or false");
-    v = j.get<bool>();
-  } else if constexpr (std::is_same_v<T, double>) {
-    place.expect(j.is_number(), "a number");
-    v = j.get<double>();
   } else if constexpr (std::is_same_v<T, char>) {
-    place.expect(j == "A" || j == "B", "A or B");
+    place.type(j == "A" || j == "B", "A or B");
     v = j.get<std::string>()[0];
-  } else if constexpr (std::is_integral_v<T>) {
-    place.expect(j.is_number_integer(), "a whole number");
-    v = j.get<T>();
+  } else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) {
+    place.get(j, v);
   } else if constexpr (Word<T>) {
-    place.expect(j.is_string(), "a word");
+    place.type(j.is_string(), "a word");
     const auto word = WordsOf<T>::parse(j.get<std::string>());
     if (!word) place.fail("unknown word '" + j.get<std::string>() + "'");
     v = *word;
   } else if constexpr (Listed<T>) {
     read_object(j, v, place);
   } else if constexpr (std::is_same_v<T, Range>) {
-    place.expect(j.is_array() && j.size() == 2, "two numbers");
+    place.type(j.is_array() && j.size() == 2, "two numbers");
     for (size_t i = 0; i < 2; ++i) read(j[i], v[i], place.in(i));
   } else if constexpr (kIsVector<T>) {
-    place.expect(j.is_array(), "a list");
+    place.type(j.is_array(), "a list");
     v.clear();
     for (size_t i = 0; i < j.size(); ++i) read(j[i], v.emplace_back(), place.in(i));
   } else {
     static_assert(kIsMap<T>, "a member of a type that no document holds");
-    place.expect(j.is_object(), "an object");
+    place.type(j.is_object(), "an object");
     for (const auto& [key, value] : j.items()) read(value, v[key], place.in(key));
   }
 }
@@ -300,7 +280,7 @@ Json object_of(const Row& row, const Place& place) {
 
 template <class Row>
 void read_object(const Json& object, Row& row, const Place& place) {
-  place.expect(object.is_object(), "an object");
+  place.type(object.is_object(), "an object");
   size_t known = 0;
   for (const Field<Row>& f : FieldsOf<Row>::list()) {
     const auto found = object.find(f.name);

@@ -102,7 +102,7 @@ std::string content_sha256(Json json) {
 }
 
 VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
-  const Place place{source, ""};
+  const Place place = outermost(source);
   const auto no_verdict = [&](const std::string& found) {
     return NoVerdict(fmt::format("{}: not a verdict document: {}, expected {}", source, found, kVerdictSchema));
   };
@@ -128,7 +128,7 @@ Json to_json(const VerdictDocument& document) {
   VerdictDocument copy = document;
   copy.schema = kVerdictSchema;
   copy.content_sha256.clear();
-  Json out = object_of(copy, {document.name, ""});
+  Json out = object_of(copy, outermost(document.name));
   out["content_sha256"] = content_sha256(out);
   return out;
 }

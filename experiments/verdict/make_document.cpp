@@ -120,7 +120,7 @@ ArmReport arm_report(ArmReport arm, const Json& info) {
 // The rows below `least_ns` are folded by the waterfall's own writer; its shape is this section's.
 WaterfallSection waterfall_section(const profiler::Waterfall& w) {
   WaterfallSection out;
-  read_object(profiler::to_json(w), out, {"waterfall", ""});
+  read_object(profiler::to_json(w), out, outermost("waterfall"));
   return out;
 }
 

@@ -26,7 +26,7 @@ std::vector<Cuts> cuts_of(const std::vector<RankStep>& ranks) {
 void cut_into_parts(const RankStep& rank, const Cuts& cuts, const Interval& whole, std::vector<Interval>& to) {
   const auto local = [&](double ns) { return static_cast<int64_t>(std::llround(ns - rank.offset_ns)); };
   const int64_t arrive = std::clamp(local(cuts.arrive_ns), whole.begin_ns, whole.end_ns);
-  const int64_t drain = std::clamp(local(std::max(cuts.arrive_ns, cuts.first_end_ns)), arrive, whole.end_ns);
+  const int64_t drain = std::clamp(local(cuts.first_end_ns), arrive, whole.end_ns);
   to.push_back({whole.begin_ns, arrive, true});
   to.push_back({arrive, drain, true});
   to.push_back({drain, whole.end_ns, true});
@@ -75,7 +75,7 @@ RankExposure exposure_of_rank(const RankStep& rank, const std::vector<Cuts>& cut
         ++piece;
       }
     const double arrive = std::clamp(cuts[j].arrive_ns, share.begin_ns, share.end_ns);
-    const double drain = std::clamp(std::max(cuts[j].arrive_ns, cuts[j].first_end_ns), arrive, share.end_ns);
+    const double drain = std::clamp(cuts[j].first_end_ns, arrive, share.end_ns);
     share.wait.time_ns = arrive - share.begin_ns;
     share.transfer.time_ns = drain - arrive;
     share.drain.time_ns = share.end_ns - drain;

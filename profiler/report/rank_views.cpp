@@ -21,6 +21,12 @@ void drop_unknown(Fields<Row>& fields, const std::vector<Row>& rows) {
 
 std::string micros(double ns) { return fmt::format("{:.0f} us", ns / 1000); }
 
+Fields<RankRow> rank_columns(const ProfileDocument& d) {
+  auto fields = columns_of<RankRow>(kRankTable, Output::terminal, false);
+  drop_unknown(fields, d.ranks);
+  return fields;
+}
+
 std::string how_many(const ProfileDocument& d) {
   std::set<std::string> hosts;
   for (const RankRow& r : d.ranks) hosts.insert(r.host.value_or(""));
@@ -31,12 +37,11 @@ std::string how_many(const ProfileDocument& d) {
   text += fmt::format("; passes and kernels are those of rank {}, the median one", w.main_rank.value_or(0));
   // A trainer of ours times its steps in run.json, which is rank 0's.
   text += w.main_rank.value_or(0) != 0 && d.run.trainer ? ", the step times above of rank 0." : ".";
-  // A column that no rank fills is not in the table.
-  static const std::set<std::string> kOfOneStep = {"device", "work", "exposed", "hidden", "idle", "waits", "late", "last at"};
-  std::string last = "device";
-  for (const ViewColumn& c : rank_view(d).columns)
-    if (kOfOneStep.contains(c.title)) last = c.title;
-  return text + " In the table of ranks device to " + last + " are of one traced step, the others of the timed steps.";
+  // What was recorded of operations on the device, or computed from that, is of the traced step. A column that no rank fills is not there.
+  std::string_view last = "device";
+  for (const Field<RankRow>* f : rank_columns(d))
+    if (f->source == "activity" || f->source == "formula") last = f->shown.title;
+  return text + fmt::format(" In the table of ranks device to {} are of one traced step, the others of the timed steps.", last);
 }
 
 std::string communication(const WorldSection& w) {
@@ -88,8 +93,7 @@ std::string exposed_parts(const Number& exposed_ns, const Number& wait_ns, const
 
 View rank_view(const ProfileDocument& d) {
   View view;
-  auto fields = columns_of<RankRow>(kRankTable, Output::terminal, false);
-  drop_unknown(fields, d.ranks);
+  const auto fields = rank_columns(d);
   add_columns(view, fields);
   for (const RankRow& r : d.ranks) {
     ViewRow row;

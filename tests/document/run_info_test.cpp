@@ -54,10 +54,10 @@ TEST(RunInfo, ASeedHas64Bits) {
 }
 
 TEST(RunInfo, AmountsBelowZeroAreRefused) {
-  EXPECT_EQ(error_after("\"time_ns\":6e6", "\"time_ns\":-6e6"), "run.json: time_ns: expected 0 or more, found -6000000");
-  EXPECT_EQ(error_after("\"flops\":1e9", "\"flops\":-1"), "run.json: flops: expected 0 or more, found -1");
-  EXPECT_EQ(error_after("\"min_bytes\":2e6", "\"min_bytes\":-1"), "run.json: min_bytes: expected 0 or more, found -1");
-  EXPECT_EQ(error_after("\"bytes\":50", "\"bytes\":-50"), "run.json: bytes: expected 0 or more, found -50");
+  EXPECT_EQ(error_after("\"time_ns\":6e6", "\"time_ns\":-6e6"), "run.json: time_ns: found -6000000.0, expected 0 or more");
+  EXPECT_EQ(error_after("\"flops\":1e9", "\"flops\":-1"), "run.json: flops: found -1, expected 0 or more");
+  EXPECT_EQ(error_after("\"min_bytes\":2e6", "\"min_bytes\":-1"), "run.json: min_bytes: found -1, expected 0 or more");
+  EXPECT_EQ(error_after("\"bytes\":50", "\"bytes\":-50"), "run.json: bytes: found -50, expected 0 or more");
 }
 
 TEST(RunInfo, OlderRunsDoNotSayWhatYoungerOnesDoAndUnknownFieldsAreLeftAlone) {
@@ -81,10 +81,8 @@ TEST(RunInfo, ErrorsNameFileAndField) {
   EXPECT_NE(error_after("\"adamw\":\"fused\"", "\"adamw\":1").find("variants.adamw"), std::string::npos);
   EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"), std::string::npos);
   EXPECT_NE(error_after("\"layers\":12,", "").find("run.json: layers: expected an integer"), std::string::npos);
-  for (const char* wrong : {"-12", "18446744073709551615"})  // the second would be -1
-    EXPECT_NE(error_after("\"layers\":12", std::string("\"layers\":") + wrong)
-                  .find(std::string("run.json: layers: expected an integer of 0 or more, below 2^63, found ") + wrong),
-              std::string::npos);
+  EXPECT_EQ(error_after("\"layers\":12", "\"layers\":-12"), "run.json: layers: found -12, expected 0 or more");
+  EXPECT_EQ(error_after("\"layers\":12", "\"layers\":18446744073709551615"), "run.json: layers: expected an integer below 2^63");  // not -1
   EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
   EXPECT_THROW(load_run_info("/no such file"), stepscope::InputError);
 }

@@ -171,7 +171,7 @@ TEST(EnergyDocument, ValuesOfAnotherTypeAndFieldsThatNobodyKnowsAreRefused) {
   EXPECT_EQ(with("/ops/1/added/windows", 1.5), "x.json: ops[1].added.windows: expected an integer below 2^63");
   EXPECT_EQ(with("/ops/1/resolved", 1), "x.json: ops[1].resolved: expected true or false");
   EXPECT_EQ(with("/step/joules", true), "x.json: step.joules: expected a number");
-  EXPECT_EQ(with("/run/variants/gelu_backward", 3), "x.json: run.variants: expected a string");
+  EXPECT_EQ(with("/run/variants/gelu_backward", 3), "x.json: run.variants.gelu_backward: expected a string");
   EXPECT_EQ(with("/ops", 3), "x.json: ops: expected a list");
   EXPECT_EQ(with("/ops/2", 3), "x.json: ops[2]: expected an object");
   EXPECT_EQ(with("/more", 3), "x.json: unknown field 'more'");

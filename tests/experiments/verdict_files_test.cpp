@@ -222,6 +222,9 @@ TEST(first_schema, without_a_part_is_refused_with_a_sentence) {
   d["workloads"][0]["pairs"][3]["log_ratio"] = "fast";
   EXPECT_EQ(error_of(d), "v.json: workloads[0].pairs[3].log_ratio: expected a number");
   d = first_schema(false);
+  d["workloads"][0]["pairs"][3]["blocks"][0]["steps"] = uint64_t{1} << 63;  // was read as -2^63
+  EXPECT_EQ(error_of(d), "v.json: workloads[0].pairs[3].blocks[0].steps: expected an integer below 2^63");
+  d = first_schema(false);
   d["workloads"][0]["speed"] = 1;
   EXPECT_EQ(error_of(d), "v.json: workloads[0]: unknown field 'speed'");
   d = first_schema(false);
