@@ -293,6 +293,34 @@ TEST(Profile, RowsThatTheirLaunchesContradictAreRefused) {
                         good.at("kernels").at(0).at("floor_ns").get<double>()));
 }
 
+// Not only what no launch and no kernel has: also what one has that took less time.
+TEST(Profile, ABoundOrATopKernelOfLessTimeIsRefused) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  int bounds = 0, kernels = 0;
+  for (size_t i = 0; i < good.at("layers").size(); ++i) {
+    const json& row = good.at("layers").at(i);
+    for (const json& l : good.at("launches")) {
+      if (l.value("layer", -1) != row.at("layer") || l.at("pass") != row.at("pass") || !l.contains("bound") ||
+          l.at("bound") == row.at("bound"))
+        continue;
+      ++bounds;
+      EXPECT_THAT(error_with(fmt::format("/layers/{}/bound", i), l.at("bound")), testing::HasSubstr("most of the time of its launches"));
+      break;
+    }
+  }
+  for (size_t i = 0; i < good.at("passes").size(); ++i) {
+    const json& pass = good.at("passes").at(i);
+    for (const json& k : good.at("kernels")) {
+      if (k.at("pass") != pass.at("name") || k.at("name") == pass.value("top_kernel", "")) continue;
+      ++kernels;
+      EXPECT_THAT(error_with(fmt::format("/passes/{}/top_kernel", i), k.at("name")), testing::HasSubstr("with the most time"));
+      break;
+    }
+  }
+  EXPECT_GT(bounds, 0);
+  EXPECT_GT(kernels, 0);
+}
+
 TEST(Profile, LaunchesThatAreInNoRowAreRefused) {
   const json good = json::parse(to_json(gpt2_profile()));
   json j = good;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -213,7 +214,10 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome powered = stepscope(limited + file("awake.json"));
   EXPECT_EQ(powered.err, "");
   const json with_power = json::parse(powered.out)["steps"][0];
-  EXPECT_NEAR(with_power["awake_ns"].get<double>(), 0.02 * with_power["work_ns"].get<double>(), 1);
+  // On a busy machine a step has stretches in which links would sleep: all work beyond 50 ms, at most.
+  const double awake_ns = with_power["awake_ns"], work_ns = with_power["work_ns"];
+  EXPECT_LE(awake_ns, 0.02 * work_ns + 1);
+  EXPECT_GE(awake_ns, 0.02 * std::min(work_ns, 50e6) - 1);
   at_the_limit["environment"]["sm_clock_mhz_median"] = 1965;
   std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
   const Outcome bit_alone = stepscope(limited + file("awake.json"));
