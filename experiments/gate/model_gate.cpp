@@ -555,6 +555,9 @@ class Checks : public ModelRun {
     trainer_.reset();
     const Case all = many_rows_case();
     case_ = all;
+    const auto not_checked = [&](const std::exception& e) {
+      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+    };
     try {
       for (CheckResult& r : check_many_rows(
                [&](int64_t sequences) {
@@ -563,11 +566,11 @@ class Checks : public ModelRun {
                },
                all, 8, many_rows_budget(options_.matmul), seed()))
         add(std::move(r));
-    } catch (const stepscope::MachineError& e) {
-      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+    } catch (const stepscope::MachineError& e) {  // too little memory, say
+      not_checked(e);
     } catch (const stepscope::InputError& e) {
       if (!refuses_what_was_asked_for(e)) throw;
-      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+      not_checked(e);
     }
   }
 

@@ -105,14 +105,17 @@ void check_sums(const ProfileDocument& d, const std::string& source) {
   check_no_row_twice(d.kernels, source, "kernels", [](const KernelRow& r) { return std::tuple(r.name, r.activity, r.pass, r.op); });
   const TotalsSection& t = d.totals;
   if (!t.passes_ns) return;
-  double passes_ns = 0, kernels_ns = 0;
+  double passes_ns = 0;
   for (const PassRow& p : d.passes) passes_ns += p.time_ns;
-  for (const KernelRow& k : d.kernels) kernels_ns += k.time_ns;
   check_number(*t.passes_ns, passes_ns, source, "totals.passes_ns", "the sum of passes[].time_ns");
   if (!t.unattributed_ns) return;
   if (!is_missing(d, "record_reduced")) {
-    double launches = 0, copies = 0;
-    for (const KernelRow& k : d.kernels) launches += static_cast<double>(k.launches), copies += static_cast<double>(k.copies);
+    double kernels_ns = 0, launches = 0, copies = 0;
+    for (const KernelRow& k : d.kernels) {
+      kernels_ns += k.time_ns;
+      launches += static_cast<double>(k.launches);
+      copies += static_cast<double>(k.copies);
+    }
     check_number(*t.passes_ns + *t.unattributed_ns, kernels_ns, source, "totals.passes_ns + unattributed_ns",
                  "the sum of kernels[].time_ns");
     if (t.launches) check_number(static_cast<double>(*t.launches), launches, source, "totals.launches", "the sum of kernels[].launches");
