@@ -16,6 +16,7 @@
 #include "base/output_file.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
+#include "cli/report_output.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/json.h"
@@ -65,9 +66,10 @@ void run(const DiffFlags& f, int& exit_code) {
   stepscope::check_files_differ({{"the document to read", f.a}, {"the document to read", f.b}}, outputs);
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
+  WrittenFiles files;
   for (const std::string& path : f.outputs)
-    stepscope::write_output(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
-                                                        : stepscope::json_text(profiler::diff_json(diff, text), 1) + "\n");
+    path.ends_with(".md") ? files.write("report", path, profiler::diff_markdown(diff, text))
+                          : files.write("document", path, stepscope::json_text(profiler::diff_json(diff, text), 1) + "\n");
   if (f.json) {
     fmt::print("{}\n", stepscope::json_text(profiler::diff_json(diff, text), 1));
   } else {

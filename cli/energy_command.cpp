@@ -14,6 +14,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/energy/into_profile.h"
@@ -90,7 +91,8 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   }
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
-  if (!f.out.empty()) stepscope::write_output(f.out, json);
+  WrittenFiles files;
+  if (!f.out.empty()) files.write("document", f.out, json);
   if (profile) {
     stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
     fmt::print(stderr, "stepscope: the joules of its ops were written into {}\n", f.profile);

@@ -12,6 +12,7 @@
 #include "base/progress_line.h"
 #include "cli/catch_interrupt.h"
 #include "cli/commands.h"
+#include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -61,7 +62,7 @@ void write_items(const std::string& path, const gpt2::EvalOutcome& outcome) {
                             {"answer_by_sum", item.answer_by_sum}};
     lines += line.dump() + "\n";
   }
-  stepscope::write_output(path, lines);
+  WrittenFiles().write("answers", path, lines);
 }
 
 void print(const EvalFlags& f, const gpt2::EvalOutcome& outcome, const gpt2::Trainer& trainer, int64_t all) {

@@ -89,8 +89,13 @@ void check_flags_have_a_use(const GateFlags& f) {
                "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
                "--receipt-folder with it");
   for (const Argument* flag : f.all)
-    if (f.trainer == "reference" && flag->count() > 0 && (flag->name() == "--op" || flag->name() == "--op-sizes"))
-      throw InputError(flag->name() + ": the CPU reference has no op checks; expected --trainer mixed or fp32");
+    if (f.trainer == "reference" && flag->count() > 0) {
+      if (flag->name() == "--op" || flag->name() == "--op-sizes")
+        throw InputError(flag->name() + ": the CPU reference has no op checks; expected --trainer mixed or fp32");
+      if (flag->name() == "--no-ops") throw InputError("--no-ops: the CPU reference has no op checks; leave it out");
+      if (flag->name() == "--no-real-size" && !f.real_size)
+        throw InputError("--no-real-size: the CPU reference is compared at that size with --real-size alone; leave it out");
+    }
   if (!f.ops.empty()) {
     only_these(f.all, {"--op", "--op-sizes", "--trainer", "--seed", "--no-model", "--verbose", "--json"},
                "--op checks single ops and no whole model; leave it out");

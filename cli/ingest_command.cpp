@@ -119,7 +119,8 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   if (!report.steps.empty() && (f.first > 0 || f.count >= 0))
     throw InputError(fmt::format("{}: {}: expected a report without steps; this export has {} ranges '{}', which are whole steps", f.file,
                                  f.first > 0 ? "--first" : "--count", report.steps.size(), f.step_range));
-  if (!f.metrics.empty()) stepscope::write_output(f.metrics, profiler::metrics_csv(report));
+  WrittenFiles files;
+  if (!f.metrics.empty()) files.write("metrics", f.metrics, profiler::metrics_csv(report));
   profiler::Recording recording = profiler::to_recording(report, options);
   if (!f.ceilings.empty()) check_same_gpu(f, ceilings, report, recording);
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, {});

@@ -89,13 +89,38 @@ void say_if_empty(const profiler::ProfileDocument& d, const std::string& path, O
     fmt::print(stderr, "stepscope: {} shows no launch: each kernel was measured alone, so nobody knows when it ran in a step\n", path);
 }
 
-void write_report(const profiler::ProfileDocument& d, const ReportFlags& f, const std::string& path, Output kind) {
+const char* word_of(Output kind) {
+  switch (kind) {
+    case Output::csv:
+      return "rows";
+    case Output::trace:
+      return "trace";
+    case Output::json:
+      return "document";
+    case Output::html:
+    case Output::markdown:
+      break;
+  }
+  return "report";
+}
+
+void write_report(WrittenFiles& files, const profiler::ProfileDocument& d, const ReportFlags& f, const std::string& path, Output kind) {
   const std::string text = output_text(d, f, kind);
-  stepscope::write_output(path, text);
+  files.write(word_of(kind), path, text);
   say_if_empty(d, path, kind, text);
 }
 
 }  // namespace
+
+void WrittenFiles::write(const char* what, const std::string& path, const std::string& text) {
+  stepscope::write_output(path, text);
+  files_.emplace_back(what, path);
+}
+
+WrittenFiles::~WrittenFiles() {
+  std::fflush(stdout);
+  for (const auto& [what, path] : files_) fmt::print(stderr, "{}: {}\n", what, path);
+}
 
 void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
@@ -146,38 +171,37 @@ void check_log_outputs(const ReportFlags& f) {
 }
 
 void print_texts(const ReportFlags& f, const ReportTexts& texts) {
-  if (!f.csv.empty()) stepscope::write_output(f.csv, texts.csv());
+  WrittenFiles files;
+  if (!f.csv.empty()) files.write(word_of(Output::csv), f.csv, texts.csv());
   for (const auto& [flag, path] : all_outputs(f)) {
     const Output kind = output_of(path, flag);
     const auto& text = kind == Output::html       ? texts.html
                        : kind == Output::markdown ? texts.markdown
                        : kind == Output::json     ? texts.json
                                                   : texts.csv;
-    stepscope::write_output(path, text());
+    files.write(word_of(kind), path, text());
   }
   fmt::print("{}", f.json ? texts.json() : texts.table(profiler::table_width(STDOUT_FILENO), profiler::color_wanted(STDOUT_FILENO)));
-  std::fflush(stdout);
 }
 
 int print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
-  if (!f.csv.empty()) write_report(document, f, f.csv, Output::csv);
-  if (!f.trace.empty()) write_report(document, f, f.trace, Output::trace);
-  for (const auto& [flag, path] : all_outputs(f)) write_report(document, f, path, output_of(path, flag));
+  WrittenFiles files;
+  if (!f.csv.empty()) write_report(files, document, f, f.csv, Output::csv);
+  if (!f.trace.empty()) write_report(files, document, f, f.trace, Output::trace);
+  for (const auto& [flag, path] : all_outputs(f)) write_report(files, document, f, path, output_of(path, flag));
   if (f.json) {
     fmt::print("{}", profiler::to_json(document));
   } else {
     fmt::print("{}", profiler::table_text(document, {table_by(f), static_cast<size_t>(f.top), profiler::table_width(STDOUT_FILENO),
                                                      profiler::color_wanted(STDOUT_FILENO)}));
   }
-  std::fflush(stdout);
   return profiler::has_severe_missing(document) ? 1 : 0;
 }
 
 int print_new_report(const profiler::ProfileDocument& document, const std::string& out, const ReportFlags& f) {
-  stepscope::write_output(out, profiler::to_json(document));
-  const int exit_code = print_report(document, f);
-  fmt::print(stderr, "document: {}\n", out);
-  return exit_code;
+  WrittenFiles files;
+  files.write("document", out, profiler::to_json(document));
+  return print_report(document, f);
 }
 
 }  // namespace cli

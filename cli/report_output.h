@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/named_files.h"
@@ -21,13 +22,27 @@ struct ReportFlags {
   std::vector<std::string> out;      // of `report` alone: the same under -o, so that errors name what was typed
 };
 
+// Files beside what a command shows. They are written at once, and stderr names them at the end, below the tables: `report: x.html`.
+class WrittenFiles {
+ public:
+  WrittenFiles() = default;
+  WrittenFiles(const WrittenFiles&) = delete;
+  WrittenFiles& operator=(const WrittenFiles&) = delete;
+  ~WrittenFiles();
+  // Throws as write_output does.
+  void write(const char* what, const std::string& path, const std::string& text);
+
+ private:
+  std::vector<std::pair<const char*, std::string>> files_;
+};
+
 void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to
 // read. `inputs`, `outputs`: the command's other files.
 void check_report_outputs(const ReportFlags& flags, const stepscope::NamedFiles& inputs = {}, stepscope::NamedFiles outputs = {});
 // Table (or the document with --json) on stdout, CSV and trace into their files. The exit code: 1 where something severe is missing.
 [[nodiscard]] int print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
-// The same of a document that this program has made: it goes into the file `out`, which stderr names.
+// The same of a document that this program has made: it goes into the file `out`.
 [[nodiscard]] int print_new_report(const profiler::ProfileDocument& document, const std::string& out, const ReportFlags& flags);
 
 // The same flags for something that is no profile: each text is made when a file or stdout wants it.

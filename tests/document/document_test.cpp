@@ -362,6 +362,8 @@ TEST(Profile, TotalsAndATimelineThatOthersContradictAreRefused) {
   };
   refused("totals/dram_read_bytes", 7, "the sum over its launches");
   refused("totals/dram_bytes_per_s", 7, "the mean over its launches by their time");
+  refused("totals/kernel_floor_ns", 7, "the sum over its launches");
+  refused("totals/kernel_headroom_ns", 7, "the sum over its launches");
   refused("timeline/busy_ns", 7, "busy_ns . idle_ns");
   refused("timeline/gaps/0/time_ns", 7e6, "the sum of timeline.gaps...time_ns");
   refused("timeline/copies/0/time_ns", 7, "the sum of time_ns of the launches of that name");
@@ -375,6 +377,30 @@ TEST(Profile, TotalsAndATimelineThatOthersContradictAreRefused) {
   j["totals"]["conservation_error_pct"] =
       j["totals"]["conservation_error_pct"].get<double>() + 1e3 / j["totals"]["time_ns"].get<double>() * 100;
   EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("totals.idle_ns: found"));
+}
+
+TEST(Profile, KernelsWithoutAFloorAreCountedBesideTheTotal) {
+  json j = json::parse(to_json(gpt2_profile()));
+  for (const char* list : {"passes", "ops", "layers", "kernels"})
+    for (json& row : j[list])
+      for (const char* field : {"kernel_floor_ns", "kernel_headroom_ns", "floor_ns", "headroom_ns", "bound"}) row.erase(field);
+  json& totals = j["totals"];
+  for (const char* field : {"floor_ns", "headroom_ns"}) totals.erase(field);
+  ASSERT_EQ(error_of(j.dump()), "");
+  const auto kernel = std::find_if(j["launches"].begin(), j["launches"].end(), [](const json& l) { return l.at("activity") == "kernel"; });
+  ASSERT_NE(kernel, j["launches"].end());
+  for (const char* of : {"floor_ns", "headroom_ns"}) {
+    json& total = totals[fmt::format("kernel_{}", of)];
+    const double others = total.get<double>() - (*kernel)[of].get<double>();
+    kernel->erase(of);
+    EXPECT_THAT(error_of(j.dump()), testing::HasSubstr(fmt::format("totals.kernel_{}: found", of)));
+    total = others;
+  }
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("totals.launches_without_floor: found 0, expected 1: the kernels in launches[]"));
+  totals["launches_without_floor"] = 1;
+  EXPECT_THAT(error_of(j.dump()), testing::HasSubstr("totals.without_floor_ns: found 0, expected "));
+  totals["without_floor_ns"] = (*kernel)["share_ns"];
+  EXPECT_EQ(error_of(j.dump()), "");
 }
 
 TEST(Profile, PassesThatTheirOpsOrKernelsContradictAreRefused) {

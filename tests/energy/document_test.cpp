@@ -101,7 +101,8 @@ TEST(EnergyDocument, EveryFieldAsAFile) {
 TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
   auto json = energy::to_json(document());
   json["schema"] = "stepscope.profile/3";
-  EXPECT_THAT(refused(json), HasSubstr("x.json: schema 'stepscope.profile/3', expected 'stepscope.energy/1'"));
+  EXPECT_THAT(refused(json),
+              HasSubstr("x.json: schema 'stepscope.profile/3', expected 'stepscope.energy/1'; a profile document goes behind --profile"));
   json = energy::to_json(document());
   json["step"].erase("joules");
   EXPECT_THAT(refused(json), HasSubstr("x.json: step.joules: is missing"));
