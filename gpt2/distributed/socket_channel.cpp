@@ -128,9 +128,10 @@ class Channel final : public SocketChannel {
     std::unique_lock lock(mutex_);
     if (failure_) throw RankFailure(*failure_);
     if (world_.rank != 0 || stop_after_ || !stop_asked_) return stop_after_;
-    // No rank can be further than two steps: it could not finish step enqueued + 1, which this rank has not begun. So all of them hear
-    // of it in time, provided that this rank begins no step before they have.
-    stop_after_ = enqueued + 2;
+    // Another rank may have enqueued step enqueued + 2 already, and not asked again since: with two steps in flight it waits there for step
+    // enqueued + 1, which this rank has not begun. So the step after that is the first that all ask about, provided that this rank begins none
+    // before they have heard.
+    stop_after_ = enqueued + 3;
     queue(Say::stop_after, raw(*stop_after_));
     changed_.wait(lock, [&] { return failure_ || stop_seen_ == world_.size - 1; });
     if (failure_) throw RankFailure(*failure_);

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/counter_rng.h"
 #include "gpt2/distributed/agreement.h"
@@ -21,8 +25,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelOptions options = {}) {
-  options.take_signals = false;
+// `signals_to`: the rank that takes this process's signals; -1: none.
+std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelOptions options = {}, int signals_to = -1) {
   std::vector<std::vector<Peer>> peers(static_cast<size_t>(ranks));
   peers[0].resize(static_cast<size_t>(ranks));
   for (int r = 1; r < ranks; ++r) {
@@ -40,6 +44,7 @@ std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelO
     World w;
     w.rank = r;
     w.size = ranks;
+    options.take_signals = r == signals_to;
     channels.push_back(make_socket_channel(w, std::move(peers[static_cast<size_t>(r)]), options));
   }
   return channels;
@@ -244,6 +249,24 @@ TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
     for (;;) channels[static_cast<size_t>(r)]->all_gather({});
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("step 5"), HasSubstr("replicas"), HasSubstr("on rank 1"))));
+}
+
+// Rank 0 draws a sample behind step 10 while rank 1 goes on: it enqueues 11 and 12 and waits for 11. Where both had to leave behind step 12,
+// rank 1 would not know of it: it asks before it begins a step.
+int leaves_where_all_ask_before() {
+  auto channels = socket_channels(2, {}, 0);
+  channels[0]->now(Phase::step, 10);
+  for (const int64_t enqueued : {9, 10, 11})
+    if (channels[1]->last_step(enqueued)) return 1;
+  if (::kill(::getpid(), SIGTERM) != 0) return 2;
+  std::optional<int64_t> stop;
+  while (!stop) stop = channels[0]->last_step(10);
+  return stop == 13 && channels[1]->last_step(12) == stop ? 0 : 3;
+}
+
+TEST(SocketChannels, TheStepAfterWhichAllLeaveIsOneThatNoneHasBegun) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process without other threads, which would get the signal
+  EXPECT_EXIT(std::exit(leaves_where_all_ask_before()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(SocketChannels, AllLeaveByCloseAndNobodyComplains) {
