@@ -25,7 +25,7 @@
 namespace ranks_test {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankJob, trainer, carrier, ranks, batch_size, seq_len, micro_batches, steps, first_step, clip,
-                                   skip_above_loss, bucket_mib, graph, forward_backward, variants, weight_rounding)
+                                   skip_above_loss, bucket_mib, graph, forward_backward, variants, weight_rounding, long_slices)
 
 // Every layer is a bucket of its own at 1 MiB, two of them where gradients lie in bf16; biases and norms fill no whole block.
 gpt2::ModelConfig test_model() {
@@ -33,6 +33,12 @@ gpt2::ModelConfig test_model() {
 }
 
 namespace {
+
+// States are gathered 2^20 elements of each rank at a time; half of this wte has a few thousand more.
+gpt2::ModelConfig model_of(const RankJob& job) {
+  if (!job.long_slices) return test_model();
+  return {.max_seq_len = 96, .vocab_size = 33'001, .padded_vocab = 33'024, .layers = 1, .heads = 1, .channels = 64};
+}
 
 template <class Use>
 void for_each_vector(RankState& s, const Use& use) {
@@ -74,7 +80,7 @@ std::string text_of(const std::filesystem::path& file) {
 
 gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communicator* communicator) {
   gpt2::TrainerOptions o;
-  o.model = test_model();
+  o.model = model_of(job);
   o.batch_size = job.batch_size;
   o.seq_len = job.seq_len;
   o.matmul = job.trainer == "mixed" ? "bf16" : "fp32";
@@ -89,8 +95,9 @@ gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communica
 
 // Moments of the middle of a run, so that an update is smooth in its gradient; the first step's is its sign.
 struct BeginState {
-  std::vector<float> parameters = reference_test::lively_parameters(test_model(), 3), adam_m, adam_v;
-  BeginState() : adam_m(parameters.size()), adam_v(parameters.size()) {
+  std::vector<float> parameters, adam_m, adam_v;
+  explicit BeginState(const gpt2::ModelConfig& model)
+      : parameters(reference_test::lively_parameters(model, 3)), adam_m(parameters.size()), adam_v(parameters.size()) {
     std::mt19937 bits(7);
     for (size_t i = 0; i < adam_m.size(); ++i) {
       adam_m[i] = 1e-3f * (static_cast<float>(bits() % 2001) / 1000.0f - 1.0f);
@@ -99,8 +106,9 @@ struct BeginState {
   }
 };
 
-void write_state(gpt2::Trainer& trainer) {
-  static const BeginState begin;  // every job of a process begins with it
+void write_state(const RankJob& job, gpt2::Trainer& trainer) {
+  static std::map<bool, BeginState> of_models;  // every job of a process begins with it
+  const BeginState& begin = of_models.try_emplace(job.long_slices, model_of(job)).first->second;
   trainer.write(gpt2::State::parameters, begin.parameters);
   trainer.write(gpt2::State::adam_m, begin.adam_m);
   trainer.write(gpt2::State::adam_v, begin.adam_v);
@@ -112,7 +120,7 @@ void run_steps(const RankJob& job, int rank, int ranks, gpt2::Trainer& trainer, 
     std::vector<reference_test::Tokens> rows;
     for (int64_t g = rank; g < job.micro_batches; g += ranks)
       rows.push_back(
-          reference_test::random_tokens(tokens, test_model().vocab_size, static_cast<uint32_t>(1000 + s * job.micro_batches + g)));
+          reference_test::random_tokens(tokens, model_of(job).vocab_size, static_cast<uint32_t>(1000 + s * job.micro_batches + g)));
     std::vector<gpt2::Batch> batches;
     for (const auto& r : rows) batches.push_back(r.batch());
     if (job.forward_backward) {
@@ -135,11 +143,11 @@ void run_steps(const RankJob& job, int rank, int ranks, gpt2::Trainer& trainer, 
 RankState run_job(const RankJob& job, int rank, gpt2::distributed::Communicator* communicator) {
   const gpt2::TrainerOptions options = options_of(job, communicator);
   auto trainer = job.trainer == "mixed" ? mixed::make_mixed_trainer(options) : fp32::make_fp32_trainer(options);
-  write_state(*trainer);
+  write_state(job, *trainer);
   RankState end;
   run_steps(job, rank, job.ranks, *trainer, end);
   const auto read = [&](gpt2::State which) {
-    std::vector<float> values(static_cast<size_t>(gpt2::tensor_layout(test_model()).total));
+    std::vector<float> values(static_cast<size_t>(gpt2::tensor_layout(model_of(job)).total));
     trainer->read(which, values);
     return values;
   };

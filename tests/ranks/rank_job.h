@@ -10,7 +10,7 @@
 
 namespace ranks_test {
 
-// Of every job.
+// Of every job without long_slices.
 gpt2::ModelConfig test_model();
 
 struct RankJob {
@@ -30,6 +30,7 @@ struct RankJob {
   bool forward_backward = false;  // instead of steps
   std::map<std::string, std::string> variants{};
   std::string weight_rounding = "nearest";
+  bool long_slices = false;  // a model of which a rank's slice of wte is gathered in two pieces
 };
 
 struct RankState {

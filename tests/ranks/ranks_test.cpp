@@ -131,7 +131,8 @@ std::string name_of(const RankJob& j) {
   std::string variants;
   for (const auto& [slot, variant] : j.variants) variants += slot + "=" + variant + ", ";
   return std::to_string(j.ranks) + " ranks, " + variants + std::to_string(j.micro_batches) + " micro-batches, step " +
-         std::to_string(j.first_step) + ", clip " + std::to_string(j.clip) + ", buckets of " + std::to_string(j.bucket_mib) + " MiB";
+         std::to_string(j.first_step) + ", clip " + std::to_string(j.clip) + ", buckets of " + std::to_string(j.bucket_mib) + " MiB" +
+         (j.long_slices ? ", long slices" : "");
 }
 
 // Every job: ranks agree bit for bit, and one rank alone with all the micro-batches comes to the same.
@@ -385,24 +386,27 @@ TEST_P(Ranks, GatheredRowsFromStepToStepInGraphsAndWithout) {
 // What a rank writes it reads again, with the other ranks' slices: masters to the bit in either form, moments rounded where they are split.
 TEST_P(Ranks, StatesComeBackAsTheyWereWritten) {
   if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has one form of every state";
-  std::vector<RankJob> jobs;
-  for (const char* communication : kEveryCommunication)
-    for (const char* form : {"fp32", "split"}) {
-      jobs.push_back(job(communication));
-      jobs.back().variants["masters"] = form;
-      jobs.back().variants["moments"] = form;
-      jobs.back().steps = 0;
-    }
-  const auto [all, one] = run_ranks_and_one(jobs, {jobs[0]});
-  const RankState& written = one[0];  // in fp32: exactly
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const double rounded = i % 2 == 1 ? 0x1p-16 : 0;
-    for (const RankState& rank : all[i]) {
-      EXPECT_TRUE(same_bits(rank.parameters, written.parameters)) << name_of(jobs[i]);
-      EXPECT_TRUE(same_bits(rank.weights, written.weights)) << name_of(jobs[i]);
-      EXPECT_LE(relative_error(rank.adam_m, written.adam_m), rounded) << name_of(jobs[i]);
-      EXPECT_LE(relative_error(rank.adam_v, written.adam_v), rounded) << name_of(jobs[i]);
-      EXPECT_TRUE(same_bits(rank.adam_v, all[i][0].adam_v)) << name_of(jobs[i]);
+  for (const bool long_slices : {false, true}) {
+    std::vector<RankJob> jobs;
+    for (const char* communication : kEveryCommunication)
+      for (const char* form : {"fp32", "split"}) {
+        jobs.push_back(job(communication));
+        jobs.back().variants["masters"] = form;
+        jobs.back().variants["moments"] = form;
+        jobs.back().steps = 0;
+        jobs.back().long_slices = long_slices;
+      }
+    const auto [all, one] = run_ranks_and_one(jobs, {jobs[0]});
+    const RankState& written = one[0];  // in fp32: exactly
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const double rounded = i % 2 == 1 ? 0x1p-16 : 0;
+      for (const RankState& rank : all[i]) {
+        EXPECT_TRUE(same_bits(rank.parameters, written.parameters)) << name_of(jobs[i]);
+        EXPECT_TRUE(same_bits(rank.weights, written.weights)) << name_of(jobs[i]);
+        EXPECT_LE(relative_error(rank.adam_m, written.adam_m), rounded) << name_of(jobs[i]);
+        EXPECT_LE(relative_error(rank.adam_v, written.adam_v), rounded) << name_of(jobs[i]);
+        EXPECT_TRUE(same_bits(rank.adam_v, all[i][0].adam_v)) << name_of(jobs[i]);
+      }
     }
   }
 }
