@@ -29,7 +29,10 @@ class LoopChecks {
     }
     if (options_.wanted("schedule")) schedules();
     if (options_.wanted("loader")) add(check_shuffled(options_));
-    if (options_.wanted("loop")) add(check_validation(options_));
+    if (options_.wanted("loop")) {
+      add(check_validation(options_));
+      add(check_synthetic(options_));
+    }
     if (options_.wanted("resume")) {
       resume();
       results_.push_back(check_cuts(options_));

@@ -69,10 +69,14 @@ class Recorder final : public gpt2::Trainer {
   void read_weights(std::span<float> values) override { real_->read_weights(values); }
   void enqueue_step(const gpt2::StepPlan& plan) override;
   gpt2::StepOutcome finish_step() override;
-  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return real_->evaluate(b, logits); }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
+    evaluated.emplace_back(b.inputs.begin(), b.inputs.end());
+    return real_->evaluate(b, logits);
+  }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override { return real_->forward_backward(b, logits); }
 
   std::vector<Handed> handed;
+  std::vector<Ids> evaluated;  // inputs
 
  private:
   std::unique_ptr<gpt2::Trainer> real_;

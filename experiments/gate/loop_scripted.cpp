@@ -153,6 +153,35 @@ std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
   return results;
 }
 
+// Without files both kinds of batches come from one stream.
+std::vector<CheckResult> check_synthetic(const LoopGateOptions& options) {
+  constexpr size_t kSteps = 6, kBatches = 3;
+  const auto recorder = scripted(kSteps);
+  gpt2::LoopOptions o;
+  o.data = {"synthetic"};
+  o.seed = options.seed;
+  o.steps = kSteps;
+  o.learning_rate = {"constant", 1e-3f, 0, 1.0f, o.steps};
+  o.val_every = 2;
+  o.val_batches = kBatches;
+  (void)options.train(*recorder, o, {});
+  const auto T = static_cast<int64_t>(recorder->options().seq_len);
+  std::map<Ids, int64_t> trained, held_out;  // windows of T tokens, how often
+  const auto note = [&](const Ids& inputs, std::map<Ids, int64_t>& windows) {
+    for (auto at = inputs.begin(); at != inputs.end(); at += T) ++windows[Ids(at, at + T)];
+  };
+  for (const Handed& h : recorder->handed) note(h.inputs[0], trained);
+  const std::vector<Ids>& evaluated = recorder->evaluated;
+  for (size_t i = 0; i < std::min(kBatches, evaluated.size()); ++i) note(evaluated[i], held_out);
+  int64_t again = 0, known = 0, others = evaluated.size() != kSteps / 2 * kBatches;
+  for (const auto& [window, times] : trained) again += times - 1;
+  for (const auto& [window, times] : held_out) known += times - 1 + static_cast<int64_t>(trained.contains(window));
+  for (size_t i = kBatches; i < evaluated.size(); ++i) others += evaluated[i] != evaluated[i % kBatches];
+  return {must_be_zero("loop", "synthetic data", again, "windows", "handed twice"),
+          must_be_zero("loop", "synthetic validation", known, "windows", "that are trained on, or asked twice"),
+          must_be_zero("loop", "validations alike", others, "batches", "missing, or not those of the first validation")};
+}
+
 CheckResult check_cuts(const LoopGateOptions& options) {
   constexpr int64_t kSteps = TokenFiles::kBatches + 4;
   const auto whole = scripted(kSteps);

@@ -13,6 +13,8 @@ namespace gate {
 std::vector<CheckResult> check_shuffled(const LoopGateOptions& options);
 // "loop": validation is the mean over the batches that there are, of a set that has fewer than were asked for and of one that has more.
 std::vector<CheckResult> check_validation(const LoopGateOptions& options);
+// "loop": of synthetic data no window is handed twice, and none that is trained on is in a validation, which has the same batches each time.
+std::vector<CheckResult> check_synthetic(const LoopGateOptions& options);
 // "resume": a run that is cut after any step of an epoch and one more, ends of files among them, is the run that was not.
 CheckResult check_cuts(const LoopGateOptions& options);
 // "outliers": what a step is given as its limits follows from the values of all steps before it, those that were left out among them.

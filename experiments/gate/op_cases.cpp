@@ -187,7 +187,7 @@ OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool 
   const Memory p = made(n, kF32, normal()), m = moments(moment), v = moments(square);
   answer::Updated want;
   if (o_.with_answers)
-    want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, kUpdateSettings, step,
+    want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, update_settings(step), step,
                          static_cast<double>(clip_scale));
   OpCase c{.op = "adamw",
            .shape = fmt::format("Vp={} C={} L={} t={}{}", config.padded_vocab, config.channels, config.layers, step,
@@ -210,7 +210,8 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
   const int64_t n = layout.total;
   OpCase c = update_case(config, step, stochastic, {});
   c.launch = [&t = t_, layout, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
-    t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step);
+    t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, update_settings(step),
+            step);
   };
   if (wanted("adamw")) use_(c);
   if (!has_slot("masters") || !wanted("adamw_masters")) return;
@@ -219,7 +220,8 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
   c.baseline = "fp32";
   c.scratch_bytes = [&t = t_, n](const std::string& masters) { return t.adamw_masters_scratch(masters, n); };
   c.launch = [&t = t_, layout, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
-    t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step, scratch);
+    t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, update_settings(step), step,
+                    scratch);
   };
   use_(c);
 }

@@ -65,8 +65,8 @@ void OpCases::adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool s
       also(c, "masters", masters);
       c.scratch_bytes = [&t = t_, layout, wte, masters](const std::string& v) { return t.adamw_arenas_scratch(v, wte, masters, layout); };
       c.launch = [&t = t_, layout, step, stochastic, wte, masters](OpContext& x, const std::string& v, Pointers q, void* scratch) {
-        t.adamw_arenas(x, v, wte, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step,
-                       scratch);
+        t.adamw_arenas(x, v, wte, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, update_settings(step),
+                       step, scratch);
       };
       use_(c);
     }

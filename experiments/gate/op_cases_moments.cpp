@@ -48,8 +48,8 @@ void OpCases::adamw_moments(const gpt2::ModelConfig& config, int64_t step, bool 
       };
       c.launch = [&t = t_, layout, step, stochastic, masters = std::string(masters), gradients = std::string(weight_gradients)](
                      OpContext& x, const std::string& v, Pointers q, void* scratch) {
-        t.adamw_moments(x, v, masters, gradients, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings,
-                        step, scratch);
+        t.adamw_moments(x, v, masters, gradients, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout,
+                        update_settings(step), step, scratch);
       };
       use_(c);
     }

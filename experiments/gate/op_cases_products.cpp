@@ -225,25 +225,22 @@ void OpCases::lm_head() {
   if (!wanted("lm_head")) return;
   for (const auto& z : z_.heads) {
     const HeadShape s{z.rows, z.C, z.V, z.Vp};
-    const int64_t special = z.V / 2;  // the token whose logit is 3 times channel 1 of x
+    const int64_t special = z.V / 2;  // the token whose logit is 4 times channel 1 of x
     std::vector<int32_t> words = tokens_of(TokenKind::repeated, z.rows, z.V, seed());
     Values x_values = normal(), w_values = normal(0.02, z.hurt ? -0.02 : 0);
     w_values.hidden_from = z.V * z.C;  // the padded rows, whose logits would be the largest of half of the rows
     w_values.hidden = 100;
     if (z.hurt) {
       x_values.columns = z.C;
-      // Logits all near -120; all equal; all near -180; of 100 in one channel alone, so that the target at 300 is exact and its loss 0 to the last bit.
+      // Logits all near -120; all equal; all near -180; of 64 in one channel alone: the target at 256 is exact, and so is 256 log2(e), by which
+      // exponentials may be taken, so that the loss is 0 to the last bit.
       x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}, {4, 0.1, 12}, {0, 0, 0}};
       // One logit far above the others: of 60 and (in a late row) of 300, with another target, so exp(loss) is beyond what the product
-      // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants; of -110 where the target's is -180, so that no
+      // grants, or beyond bf16 and fp32; of 300 with this target, and of 256; of 30, which it grants; of -110 where the target's is -180, so that no
       // logit may be taken from 0.
-      x_values.spikes = {Values::Spike{3 * z.C + 1, 20},
-                         {(z.rows - 2) * z.C + 1, 100},
-                         {5 * z.C + 1, 100},
-                         {6 * z.C + 1, 10},
-                         {4 * z.C + 1, 24},
-                         {1, 100}};
-      w_values.spikes[0] = {special * z.C + 1, 3};
+      x_values.spikes = {
+          Values::Spike{3 * z.C + 1, 15}, {(z.rows - 2) * z.C + 1, 75}, {5 * z.C + 1, 75}, {6 * z.C + 1, 7.5}, {4 * z.C + 1, 18}, {1, 64}};
+      w_values.spikes[0] = {special * z.C + 1, 4};
       for (const int64_t row : {int64_t{3}, int64_t{4}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
       words[5] = words[0] = static_cast<int32_t>(special);
     }
@@ -260,8 +257,8 @@ void OpCases::lm_head() {
       dx = answer::linear_backward_input(o_.space, view(classified.dlogits), view(w64), z.rows, z.C, z.Vp);
       dweight = answer::linear_backward_weight(o_.space, view(classified.dlogits), view(x64), z.rows, z.C, z.Vp);
     }
-    const std::string shape =
-        fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp, z.hurt ? ", logits all low, equal, of -110, 30, 60 and 300" : "");
+    const std::string shape = fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp,
+                                          z.hurt ? ", logits all low, equal, of -110, 30, 60, 256 and 300" : "");
     for (const bool adds : ways(z.rows)) {
       OpCase c{.op = "lm_head", .shape = shape + adds_text(adds), .matmul = true, .terms = std::max(z.rows, z.Vp), .tensors = {}};
       // Rounded on the way: gradients of logits, or exponentials; x with its row's factor; logits, which moves losses.

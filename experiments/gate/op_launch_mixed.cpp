@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/errors.h"
@@ -160,8 +161,11 @@ class MixedOps final : public OpTrainer {
   std::vector<std::string> rates() const override { return {"bf16"}; }
   std::vector<gpt2::VariantInfo> variants() const override { return mixed::mixed_variants(); }
   OpStorage storage() const override { return {Element::bf16, Element::bf16, {Element::bf16, Element::f32, Element::split}}; }
+  // What this trainer says of a variant is held against it, or --deterministic would take one that does not.
   bool repeats(std::string_view slot, std::string_view variant) const override {
-    return !(slot == "attention_backward" && variant == "cudnn") && slot != "planned_attention_backward";
+    const bool excused = (slot == "attention_backward" && variant == "cudnn") || slot == "planned_attention_backward";
+    return !excused ||
+           std::ranges::any_of(facts_, [&](const gpt2::VariantFacts& f) { return f.slot == slot && f.name == variant && f.repeats; });
   }
   std::unique_ptr<OpContext> context(const std::string&, void* stream) const override { return std::make_unique<Context>(stream); }
 
@@ -613,6 +617,9 @@ class MixedOps final : public OpTrainer {
     s.rounding_seed = 12345;
     gpt2::ops::round_parameters(rounding(stochastic), h(rounded), masters, n, here(c).scalars.set(s), here(c).stream);
   }
+
+ private:
+  const std::vector<gpt2::VariantFacts> facts_ = mixed::mixed_variant_facts();
 };
 
 }  // namespace

@@ -38,9 +38,12 @@ class Between : public Trainer {
     real_.enqueue_step(changed);
   }
   gpt2::StepOutcome finish_step() override { return real_.finish_step(); }
-  double evaluate(const gpt2::Batch& b, std::span<float> l) override { return real_.evaluate(b, l); }
+  double evaluate(const gpt2::Batch& b, std::span<float> l) override {
+    return real_.evaluate(evaluates.empty() ? b : gpt2::Batch{evaluates, evaluates}, l);
+  }
   double forward_backward(const gpt2::Batch& b, std::span<float> l) override { return real_.forward_backward(b, l); }
   gpt2::State drops = gpt2::State::gradients;  // of write(): the gradients, which nobody writes
+  std::vector<int32_t> evaluates;              // instead of what it is handed; empty: that
 
  private:
   Trainer& real_;
@@ -120,6 +123,37 @@ TEST(LoopGate, TargetsThatAreNotTheNextTokenAreCaught) {
     p.micro_batches = {&batch, 1};
   });
   EXPECT_TRUE(failing(train).contains("loader"));
+}
+
+TEST(LoopGate, AValidationOfSyntheticDataThatWereTrainedOnIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    std::vector<int32_t>* seen = nullptr;
+    Between between(t, [&](StepPlan& p) {
+      if (seen->empty()) seen->assign(p.micro_batches[0].inputs.begin(), p.micro_batches[0].inputs.end());
+    });
+    std::vector<int32_t> unused;
+    seen = o.data.front() == "synthetic" && o.val_every > 0 ? &between.evaluates : &unused;
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"loop"});
+}
+
+TEST(LoopGate, SyntheticDataThatBeginAgainAreCaught) {
+  std::vector<int32_t> inputs, targets;
+  gpt2::Batch first;
+  const TrainFunction train = [&](Trainer& t, const LoopOptions& o, const Log& log) {
+    Between between(t, [&](StepPlan& p) {
+      if (o.data.front() != "synthetic" || o.val_every == 0) return;
+      if (p.step == 1) {
+        inputs.assign(p.micro_batches[0].inputs.begin(), p.micro_batches[0].inputs.end());
+        targets.assign(p.micro_batches[0].targets.begin(), p.micro_batches[0].targets.end());
+        first = {inputs, targets};
+      }
+      if (p.step == 5) p.micro_batches = {&first, 1};
+    });
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"loop"});
 }
 
 TEST(LoopGate, AnotherDecayThanAskedForIsCaught) {

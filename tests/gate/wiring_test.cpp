@@ -129,6 +129,14 @@ TEST(Wiring, SettingsOfAdamWThatAreNotReadAreCaught) {
   }
 }
 
+// With the usual betas nothing is left to correct in a late step.
+TEST(Wiring, ACorrectionThatEndsWhereThatOfTheUsualBetasDoesIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) {
+    if (p.step > 16'636) p.step = int64_t{1} << 40;
+  }};
+  EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
+}
+
 // Heads of 64 channels have kernels of their own: steps of several micro-batches are taken with them too.
 TEST(Wiring, WhatIsWrongWithHeadsOf64AndSeveralMicroBatchesAloneIsCaught) {
   const Defect d{
