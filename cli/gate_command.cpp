@@ -112,6 +112,9 @@ void check_flags_have_a_use(const GateFlags& f) {
                                                                            : f.trainer == "reference"
                                                                                ? " of the CPU reference, which has no op checks"
                                                                                : " with --model, which checks no ops"));
+  if (f.no_model)
+    only_these(f.all, {"--no-model", "--trainer", "--op", "--op-sizes", "--seed", "--verbose", "--json"},
+               "--no-model checks single ops and no whole model; leave it out");
   if (f.real_size && f.no_real_size) throw InputError("--real-size and --no-real-size exclude each other");
 }
 

@@ -306,7 +306,6 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
                                                 [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); }});
   } else {
     recording = run("program_activity", kept);
-    plan.raw_trace.clear();
     if (!f.no_counters)
       recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
   }
@@ -318,6 +317,7 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   } else if (f.sustained) {
     // How many steps the program has is its own affair: all of them are timed.
     plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, kEverySteps}};
+    plan.raw_trace.clear();  // is there already, and this run traces nothing
     profiler::add_sustained(document, run("steps", folder.file("sustained.jsonl")), std::nullopt, options);
   }
   return document;
@@ -331,6 +331,8 @@ void check_flags_have_a_use(const ProfileFlags& f) {
     only_these(f.of_a_trainer, {}, "expected a trainer; another program takes its own flags, behind its name");
     if (f.step_range.empty())
       only_these(f.of_steps, {}, "expected --step-range with it; without one all of the program is profiled as one step");
+    else
+      only_these(f.of_a_program, {}, "expected a program without --step-range; of steps every launch is kept");
   }
   if (f.gpus == 1) only_these(f.of_ranks, {}, "expected --gpus N with it");
   if (f.no_counters && !f.metrics.empty()) throw InputError("--metric: --no-counters reads none; leave one of the two out");
@@ -392,7 +394,8 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
   c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
   c->add_option("--keep-recording", f->keep_recording, "keep the collector's recording in this file");
-  c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step to this file, which grows with the steps");
+  f->of_steps.push_back(
+      c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step to this file, which grows with the steps"));
   c->add_option("--step-range", f->step_range,
                 "name of the NVTX range that is one step of another program; a program with too few steps for the plan runs again with a "
                 "shorter plan");

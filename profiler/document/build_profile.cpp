@@ -462,8 +462,9 @@ bool has_severe_missing(const ProfileDocument& d) {
 ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run, const Ceilings& ceilings,
                               const ProfileOptions& options) {
   ProfileDocument d;
-  const bool foreign = is_foreign(recording, run);
-  for (const MissingRecord& m : recording.missing) add_missing(d, foreign ? of_foreign(m) : m);
+  // What an export of Nsight Systems shows may be a trainer of ours, but is not known to be.
+  const bool may_differ = is_foreign(recording, run) || recording.session.producer == "nsys";
+  for (const MissingRecord& m : recording.missing) add_missing(d, may_differ ? of_foreign(m) : m);
   fill_run(d, recording, run, options);
   fill_environment(d, recording, options);
   fill_ceilings(d, recording, ceilings);
@@ -472,7 +473,7 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   fill_collection(d, recording, attribution);
   if (attribution) {
     for (const MissingRecord& m : attribution->missing)
-      if (!reported_by_collector(recording, m.name)) add_missing(d, foreign ? of_foreign(m) : m);
+      if (!reported_by_collector(recording, m.name)) add_missing(d, may_differ ? of_foreign(m) : m);
     fill_rows(d, recording, *attribution);
     fill_totals(d, recording, *attribution);
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);

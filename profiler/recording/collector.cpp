@@ -13,7 +13,13 @@ std::optional<std::string> collector_library() {
   return library.string();
 }
 
-void write_plan(const CollectPlan& plan, const std::string& plan_file) { gpt2::write_file_atomically(plan_file, to_json(plan)); }
+// The collector opens its files where the program then is, which may have gone to another folder.
+void write_plan(const CollectPlan& plan, const std::string& plan_file) {
+  CollectPlan there = plan;
+  for (std::string* path : {&there.output, &there.raw_trace})
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  gpt2::write_file_atomically(plan_file, to_json(there));
+}
 
 std::map<std::string, std::string> collector_environment(const CollectPlan& plan, const std::string& plan_file,
                                                          const std::string& library) {

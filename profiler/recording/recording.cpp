@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -155,7 +156,16 @@ Recording join_program_runs(Recording activity, const Recording& counters) {
   const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   append(activity.counter_sets, counters.counter_sets);
   append(activity.counters, counters.counters);
-  append(activity.missing, counters.missing);
+  for (const MissingRecord& m : counters.missing) {
+    // Both runs keep as many launches of the same program: what is left out is the same.
+    const auto same = std::find_if(activity.missing.begin(), activity.missing.end(), [&](const MissingRecord& of_activity) {
+      return m.name == "launches_not_kept" && of_activity.name == m.name;
+    });
+    if (same == activity.missing.end())
+      activity.missing.push_back(m);
+    else
+      same->count = std::max(same->count, m.count);
+  }
   return activity;
 }
 

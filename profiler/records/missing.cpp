@@ -63,7 +63,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "its counters, "
      "and sums that would need them, are left out."},
     {"kernel_sequence_changed", severe, "attribute",
-     "The traced steps did not launch the same kernels, so times per launch mix different kernels."},
+     "The traced steps did not launch the same kernels, so times are those of the one step shown."},
     {"steps_differ", notice, "attribute",
      "The program's steps do not launch the same kernels: times are those of the one step shown, and counters of a step that "
      "launched others are left out."},

@@ -175,12 +175,14 @@ std::optional<PassRow> unattributed_row(const ProfileDocument& d) {
     row.copies -= p.copies;
   }
   double kernels_ns = 0;
+  Number of_ceiling_ns = 0;  // each kernel's own share, which counts by its time
   bool any = false;
   for (const KernelRow& k : d.kernels) {
     if (k.pass) continue;
     row.duration_ns += k.duration_ns;
     if (k.launches == 0) continue;  // copies, which have no counters
     kernels_ns += k.duration_ns;
+    of_ceiling_ns = of_ceiling_ns && k.dram_of_ceiling_pct ? Number(*of_ceiling_ns + *k.dram_of_ceiling_pct * k.duration_ns) : std::nullopt;
     row.dram_read_bytes = any ? sum_of(row.dram_read_bytes, k.dram_read_bytes) : k.dram_read_bytes;
     row.dram_write_bytes = any ? sum_of(row.dram_write_bytes, k.dram_write_bytes) : k.dram_write_bytes;
     row.kernel_headroom_ns = any ? sum_of(row.kernel_headroom_ns, k.headroom_ns) : k.headroom_ns;
@@ -189,8 +191,7 @@ std::optional<PassRow> unattributed_row(const ProfileDocument& d) {
   if (row.duration_ns == 0) row.duration_ns = row.time_ns;  // a record that was cut has no rows of it
   if (const Number bytes = sum_of(row.dram_read_bytes, row.dram_write_bytes); bytes && kernels_ns > 0)
     row.dram_bytes_per_s = *bytes / (kernels_ns * 1e-9);
-  if (row.dram_bytes_per_s && d.ceilings.copy_bytes_per_s)
-    row.dram_of_ceiling_pct = *row.dram_bytes_per_s / *d.ceilings.copy_bytes_per_s * 100;
+  if (of_ceiling_ns && kernels_ns > 0) row.dram_of_ceiling_pct = *of_ceiling_ns / kernels_ns;
   if (floors_of_kernels(d)) row.headroom_ns = row.kernel_headroom_ns;
   return row;
 }

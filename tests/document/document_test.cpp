@@ -710,6 +710,10 @@ TEST(Profile, StepsThatDifferAreSevereInATrainerOfOursOnly) {
   EXPECT_TRUE(missing_row(other, "steps_differ"));
   EXPECT_FALSE(missing_row(other, "kernel_sequence_changed"));
   for (const ProfileDocument& d : {ours, other}) EXPECT_EQ(d.collection.time_basis, "one_traced_step");
+  r.session.producer = "nsys";
+  const ProfileDocument exported = build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options());
+  EXPECT_TRUE(missing_row(exported, "steps_differ"));
+  EXPECT_FALSE(missing_row(exported, "kernel_sequence_changed"));
 }
 
 // Documents written before run had these fields are read, and say nothing about them.

@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "base/read_file.h"
+#include "profiler/recording/collector.h"
 #include "profiler/recording/recording.h"
 #include "profiler/records/collect_plan.h"
 #include "profiler/records/missing.h"
@@ -250,6 +252,29 @@ TEST(Recording, ProgramRunsAreJoinedWithoutLosingWhatTheSecondMissed) {
   EXPECT_EQ(joined.counters.size(), 1u);
   EXPECT_EQ(joined.counter_sets.size(), 1u);
   EXPECT_TRUE(fixture::is_missing(joined.missing, "counters_unavailable"));
+}
+
+// Both runs keep as many launches of the same program.
+TEST(Recording, WhatTwoRunsOfAProgramDidNotKeepIsCountedOnce) {
+  Recording a = fixture::recording({{"", "k", 10, 0, 0, 0}});
+  a.missing.push_back({"launches_not_kept", 50, "the first 100 were kept"});
+  Recording b = a;
+  b.missing.back().count = 51;
+  a = join_program_runs(std::move(a), b);
+  ASSERT_EQ(a.missing.size(), 1u);
+  EXPECT_EQ(a.missing[0].count, 51);
+}
+
+// The collector opens them in the folder where the program then is.
+TEST(CollectPlan, NamesItsFilesFromTheRoot) {
+  const std::filesystem::path folder = fresh_test_folder();
+  const std::string file = (folder / "plan.json").string();
+  CollectPlan p;
+  p.output = "run.jsonl";
+  write_plan(p, file);
+  EXPECT_EQ(collect_plan_from_json(stepscope::read_file(file)).output, (std::filesystem::current_path() / "run.jsonl").string());
+  EXPECT_EQ(collect_plan_from_json(stepscope::read_file(file)).raw_trace, "") << "none";
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Names, EveryEnumeratorHasAWordThatLeadsBackToIt) {

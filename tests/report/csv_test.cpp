@@ -94,6 +94,7 @@ TEST(Csv, WhatNoPassHoldsHasTheNumbersOfItsKernels) {
     k.dram_read_bytes = bytes;
     k.dram_write_bytes = 0;
     k.headroom_ns = 4;
+    k.dram_of_ceiling_pct = bytes / 20;  // each of the ceiling of its own mix of reads and writes
   }
   kernel("copy", 0, 1, 10);
   const auto u = unattributed_row(d);
@@ -104,7 +105,9 @@ TEST(Csv, WhatNoPassHoldsHasTheNumbersOfItsKernels) {
   EXPECT_EQ(u->dram_read_bytes, 1500);
   EXPECT_EQ(u->kernel_headroom_ns, 8);
   EXPECT_DOUBLE_EQ(*u->dram_bytes_per_s, 1500 / 50e-9);  // the copy has no counters
-  EXPECT_DOUBLE_EQ(*u->dram_of_ceiling_pct, 30);
+  EXPECT_DOUBLE_EQ(*u->dram_of_ceiling_pct, 37.5);
+  d.kernels[2].dram_of_ceiling_pct.reset();
+  EXPECT_FALSE(unattributed_row(d)->dram_of_ceiling_pct);
   d.kernels[1].dram_read_bytes.reset();  // half of the bytes would look like an answer
   EXPECT_FALSE(unattributed_row(d)->dram_read_bytes);
   EXPECT_FALSE(unattributed_row(d)->dram_bytes_per_s);
