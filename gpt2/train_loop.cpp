@@ -268,9 +268,10 @@ class Run {
       read_batches();
     }
     for (int64_t step = done_ + 1; step <= o_.steps; ++step) {
-      const std::optional<int64_t> stop = o_.channel                   ? o_.channel->last_step(enqueued_)
-                                          : o_.stop && o_.stop->load() ? std::optional(step)
-                                                                       : std::nullopt;
+      constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+      const int64_t leave_after = o_.channel                   ? o_.channel->last_step(enqueued_).value_or(kNever)
+                                  : o_.stop && o_.stop->load() ? step
+                                                               : kNever;
       at(Phase::step, step);
       if (!o_.overfit) read_batches();
       AdamW adamw = o_.adamw;
@@ -282,7 +283,7 @@ class Run {
       }
       ++enqueued_;
       if (enqueued_ - done_ == 2 || skips_outliers()) finish_oldest();
-      const bool last = step == o_.steps, stopping = stop == step && !last;
+      const bool last = step == o_.steps, stopping = step >= leave_after && !last;
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
       const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
@@ -318,6 +319,7 @@ class Run {
   void read_batches() { batches_.read(*around_.data, rank_of(o_), ranks_of(o_)); }
 
   RunResult interrupted(int64_t step) {
+    at(Phase::end, done_);
     result_.interrupted = true;
     note(
         fmt::format("interrupted after step {}{}", step, o_.checkpoint_dir.empty() ? "" : fmt::format("; {} holds it", o_.checkpoint_dir)));

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -215,7 +216,10 @@ class Channel final : public SocketChannel {
       wait();
       const double t = seconds_now();
       std::unique_lock lock(mutex_);
-      if (t - last_turn > 1) watch_.was_away(t);
+      if (const double gone = t - last_turn; gone > 1) {  // this process was stopped, or its machine: nobody stalled, it neither
+        watch_.was_away(t);
+        progress_s_ += gone;
+      }
       last_turn = t;
       take_signals(lock);
       hear(t);
@@ -273,9 +277,9 @@ class Channel final : public SocketChannel {
   double stall_limit() const {
     if (beat_.phase != Phase::step) return 0;
     if (steps_s_.size() < 3) return 60 * options_.limits.stall_s;  // first steps compile, search and allocate
-    std::vector<double> s(steps_s_.begin(), steps_s_.end());
-    std::nth_element(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(s.size() / 2), s.end());
-    return std::max(options_.limits.stall_s, 20 * s[s.size() / 2]);
+    // Their mean: where a run empties its pipeline at every second step, two are finished at once, and every other time is 0.
+    const double all = std::accumulate(steps_s_.begin(), steps_s_.end(), 0.0);
+    return std::max(options_.limits.stall_s, 20 * all / static_cast<double>(steps_s_.size()));
   }
 
   void hear(double t) {
@@ -348,7 +352,11 @@ class Channel final : public SocketChannel {
     while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       // A signal of this process to itself says that nobody reads its steps, which may come before or behind the user's: not his second one.
       const bool own = static_cast<pid_t>(info.ssi_pid) == ::getpid();
-      const bool again = !own && std::exchange(asked_here_, true);
+      const double t = seconds_now();
+      // A terminal or a starter tells each process, and often in two ways.
+      if (!own && asked_here_s_ && t - *asked_here_s_ <= stepscope::kSameSignal_s) continue;
+      const bool again = !own && asked_here_s_;
+      if (!own && !again) asked_here_s_ = t;
       if (again || beat_.phase == Phase::start) {
         const Failure f{world_.rank, fmt::format("interrupted {}", place_of(beat_)), 130};
         if (world_.rank == 0) {
@@ -392,7 +400,8 @@ class Channel final : public SocketChannel {
   Beat beat_;
   double progress_s_ = 0, finished_s_ = 0;
   std::deque<double> steps_s_;  // of the last finished steps
-  bool stop_asked_ = false, asked_here_ = false, leaving_ = false;
+  bool stop_asked_ = false, leaving_ = false;
+  std::optional<double> asked_here_s_;  // when this process was told to end
   std::optional<int64_t> stop_after_;
   int stop_seen_ = 0;
   std::atomic<bool> ending_{false};

@@ -22,7 +22,7 @@ struct Beat {
 
 struct WatchLimits {
   double silence_s = 5;  // no beat for so long: the process is stopped or its host is gone
-  double stall_s = 5;    // a step without progress for so long, or for 20 median steps
+  double stall_s = 5;    // a step without progress for so long, or for 20 steps of mean length
 };
 
 class Watch {

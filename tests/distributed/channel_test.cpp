@@ -269,6 +269,75 @@ TEST(SocketChannels, TheStepAfterWhichAllLeaveIsOneThatNoneHasBegun) {
   EXPECT_EXIT(std::exit(leaves_where_all_ask_before()), ::testing::ExitedWithCode(0), "");
 }
 
+// A starter tells each rank, and so does the terminal; which ends the run only a second later.
+int the_same_wish_by_two_signals() {
+  auto channels = socket_channels(2, {}, 0);
+  channels[0]->now(Phase::step, 10);
+  if (::fork() == 0) {  // from elsewhere: what a process sends itself is no user's wish
+    ::kill(::getppid(), SIGINT);
+    ::kill(::getppid(), SIGTERM);
+    ::_exit(0);
+  }
+  while (!channels[0]->last_step(10))
+    if (channels[0]->failure()) return 1;
+  ::usleep(50'000);
+  return channels[0]->failure() || channels[1]->failure() ? 3 : 0;
+}
+
+TEST(SocketChannels, ASecondSignalAtOnceIsTheSameOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(the_same_wish_by_two_signals()), ::testing::ExitedWithCode(0), "");
+}
+
+ChannelOptions impatient(double stall_s) {
+  ChannelOptions o;
+  o.beat_every_s = 0.02;
+  o.limits.stall_s = stall_s;
+  return o;
+}
+
+// As where validation empties the pipeline at every second step: two steps are finished at once.
+TEST(SocketChannels, StepsThatAreFinishedInTwosAreNoReasonForImpatience) {
+  auto channels = socket_channels(2, impatient(0.2));
+  const auto errors = in_ranks(2, [&](int r) {
+    ControlChannel& c = *channels[static_cast<size_t>(r)];
+    c.now(Phase::step, 1);
+    for (int64_t step = 1; step <= 8; step += 2) {
+      c.finished(step, 1, 1);
+      c.finished(step + 1, 1, 1);
+      ::usleep(100'000);
+    }
+    ::usleep(400'000);  // less than 20 steps of 0.05 s
+    c.all_gather({});
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+// Stopped like by ctrl-Z or `docker pause`, with all ranks in it.
+int stopped_and_continued() {
+  auto channels = socket_channels(2, impatient(0.8));
+  for (auto& c : channels) {
+    c->now(Phase::step, 5);
+    for (const int64_t step : {1, 2, 3, 4, 5}) c->finished(step, 1, 1);
+  }
+  ::usleep(100'000);  // their threads have begun to watch
+  if (::fork() == 0) {
+    ::usleep(1'500'000);
+    ::kill(::getppid(), SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
+  ::usleep(100'000);
+  for (auto& c : channels)
+    if (const auto f = c->failure()) return std::fputs((f->what + "\n").c_str(), stderr), 1;
+  return 0;
+}
+
+TEST(SocketChannels, AProcessThatWasStoppedHasNotStalled) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(stopped_and_continued()), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(SocketChannels, AllLeaveByCloseAndNobodyComplains) {
   auto channels = socket_channels(4);
   const auto errors = in_ranks(4, [&](int r) {
