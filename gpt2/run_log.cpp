@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -337,13 +338,25 @@ RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done, cons
   open_it();
 }
 
+// The begin of a line that did not fit: the end of the run, where there is room for it again, would stand behind it in the same line. What cannot be
+// cut, like a pipe, keeps it.
+void RunLogWriter::take_back(size_t bytes) const {
+  if (struct stat s{}; ::fstat(file_.get(), &s) == 0 && S_ISREG(s.st_mode))
+    (void)!::ftruncate(file_.get(), s.st_size - static_cast<off_t>(bytes));
+}
+
 void RunLogWriter::write(const nlohmann::ordered_json& line) {
   const std::string text = stepscope::json_text(line, -1) + "\n";
   std::string_view rest = text;
   while (!rest.empty()) {
     const ssize_t n = ::write(file_.get(), rest.data(), rest.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_errno(path_, "write");
+    if (n < 0) {
+      const int error = errno;
+      take_back(text.size() - rest.size());
+      errno = error;
+      fail_errno(path_, "write");
+    }
     rest.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -39,6 +39,7 @@ class RunLogWriter {
   void write(const nlohmann::ordered_json& line);
 
  private:
+  void take_back(size_t bytes) const;
   std::string path_;
   Descriptor file_;
 };

@@ -10,8 +10,11 @@ void for_each_document(std::string_view text, Documents how, const std::function
   const std::string_view between = paragraph ? std::string_view("\n\n") : kEndOfText;
   while (true) {
     size_t found = text.find(between), length = between.size();
-    if (paragraph)  // a text may have lines of either kind; the first empty one ends the paragraph
-      if (const size_t windows = text.find("\r\n\r\n"); windows < found) found = windows, length = 4;
+    // A text may have lines of either kind; the first empty one ends the paragraph. It is looked for where it would be the first, or a text
+    // without it would be read to its end for every paragraph.
+    if (paragraph)
+      if (const size_t windows = (found == std::string_view::npos ? text : text.substr(0, found + 3)).find("\r\n\r\n"); windows < found)
+        found = windows, length = 4;
     const bool last = found == std::string_view::npos;
     const std::string_view document = last ? text : paragraph ? text.substr(0, found + length) : text.substr(0, found);
     if (paragraph || !document.empty()) visit(document);

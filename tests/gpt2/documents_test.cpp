@@ -24,8 +24,18 @@ TEST(Documents, AParagraphKeepsTheEmptyLineAfterIt) {
   EXPECT_THAT(documents("a\n\n\nb", Documents::paragraph), ElementsAre("a\n\n", "\nb")) << "from the left";
   EXPECT_THAT(documents("x\r\n\r\ny\r\nz\r\n\r\nw", Documents::paragraph), ElementsAre("x\r\n\r\n", "y\r\nz\r\n\r\n", "w"));
   EXPECT_THAT(documents("a\n\nb\r\n\r\nc\n\nd", Documents::paragraph), ElementsAre("a\n\n", "b\r\n\r\n", "c\n\n", "d")) << "of both kinds";
+  EXPECT_THAT(documents("a\r\n\r\n\nb", Documents::paragraph), ElementsAre("a\r\n\r\n", "\nb")) << "which begins first";
   EXPECT_THAT(documents("a\n\n", Documents::paragraph), ElementsAre("a\n\n", ""));
   EXPECT_THAT(documents("\n\n\n\n", Documents::paragraph), ElementsAre("\n\n", "\n\n", ""));
+}
+
+// Read to its end for every paragraph, 20 MB took an hour.
+TEST(Documents, ManyParagraphsOfOneKindAreReadOnce) {
+  std::string text;
+  for (int i = 0; i < 2'000'000; ++i) text += "a line\n\n\n";
+  size_t count = 0;
+  for_each_document(text, Documents::paragraph, [&](std::string_view) { ++count; });
+  EXPECT_EQ(count, 2'000'001u);
 }
 
 TEST(Documents, MarkersStandBetweenAndBelongToNone) {

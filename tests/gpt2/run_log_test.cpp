@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -263,6 +265,25 @@ TEST(RunLogWriter, DropsARunThatWasResumedFromALaterStep) {
   write(path, kept + step(2) + "\n" + run(2) + "\n" + step(3) + "\n");
   RunLogWriter(path, 1);
   EXPECT_EQ(text_of(path), kept);
+}
+
+// A disk that is full for a moment: what a run says at its end must not stand behind half a line.
+TEST(RunLogWriter, ALineThatDoesNotFitLeavesNothing) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  RunLogWriter writer(path, 0);
+  writer.write({{"event", "run"}});
+  const std::string before = text_of(path);
+  rlimit was{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &was), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{before.size() + 10, was.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_ANY_THROW(writer.write({{"event", "step"}, {"step", 1}}));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &was), 0);
+  std::signal(SIGXFSZ, handler);
+  writer.write({{"event", "end"}});
+  EXPECT_EQ(text_of(path), before + "{\"event\":\"end\"}\n");
 }
 
 TEST(RunLogWriter, ARunFromItsFirstStepBeginsANewLog) {
