@@ -27,6 +27,8 @@ class Converter {
     choose_results();
     describe_session();
     r_.missing.insert(r_.missing.end(), in_.missing.begin(), in_.missing.end());
+    for (const auto& [id, process] : in_.processes)
+      if (!options_.process || id == *options_.process) r_.missing.insert(r_.missing.end(), process.missing.begin(), process.missing.end());
     choose_steps();
     add_launches();
     if (in_.tool == "ncu") {
@@ -85,9 +87,11 @@ class Converter {
   void describe_session() {
     SessionRecord& s = r_.session;
     s.producer = in_.tool;
-    s.program = in_.program;
     s.pid = chosen_.front().process;
-    s.device = in_.device;
+    if (const auto process = in_.processes.find(s.pid); process != in_.processes.end()) {
+      s.program = process->second.program;
+      s.device = process->second.device;
+    }
     s.versions = in_.versions;
     const auto set = [&](const char* key, const std::string& value) {
       if (!value.empty()) s.device.emplace(key, value);

@@ -204,6 +204,7 @@ TEST(NcuReport, EachResultIsOfTheProcessThatItsBlockNames) {
     options.process = process;
     const Recording own = to_recording(r, options);
     EXPECT_EQ(own.session.pid, process);
+    EXPECT_EQ(own.session.program, process == 41 ? "/bin/first" : "/bin/second");
     const ProfileDocument d = build_profile(own, std::nullopt, {}, {});
     EXPECT_EQ(d.collection.measured_kernels, 3);
     EXPECT_DOUBLE_EQ(*d.totals.time_ns, process == 41 ? 7000 : 140000);

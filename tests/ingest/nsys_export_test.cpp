@@ -45,7 +45,7 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
   EXPECT_EQ(r.results[0].block[0], 128);
   EXPECT_EQ(r.results[0].shared_static_bytes, 0);
   EXPECT_EQ(r.results[0].shared_dynamic_bytes, 16);
-  EXPECT_EQ(r.device.at("chip"), "GH100");
+  EXPECT_EQ(r.processes.at(77).device.at("chip"), "GH100");
 }
 
 // The GPU of the first row was named, whichever ran the kernels.
@@ -55,15 +55,15 @@ TEST(NsysExport, TheDeviceIsTheOneThatRanTheKernels) {
   e.run("DROP TABLE TARGET_INFO_GPU");
   e.run("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, computeMajor INT, computeMinor INT)");
   e.run("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4', 40, 7, 5), (1, 'NVIDIA H200', 132, 9, 0)");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA T4");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA T4");
   e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("compute_capability"), "9.0");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("compute_capability"), "9.0");
   // CUDA calls the only GPU that it may see 0.
   e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 0");
   e.run("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)");
   e.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 7)");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA H200");
 }
 
 TEST(NsysExport, KernelsOfTwoGpusAreShownAsOneAndThatIsSaid) {
@@ -123,7 +123,7 @@ TEST(NsysExport, EachProcessHasItsOwnStepsAndItsOwnLastOne) {
   }
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
-  EXPECT_EQ(std::count_if(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "last_step_incomplete"; }), 2);
+  for (const int64_t process : {77, 99}) EXPECT_EQ(r.processes.at(process).missing.at(0).name, "last_step_incomplete");
   EXPECT_EQ(r.steps.size(), 4u);
   IngestOptions options;
   options.process = 99;
@@ -207,9 +207,9 @@ TEST(NsysExport, WhatRanOutsideTheStepsIsLeftOutAndCounted) {
   two_steps(e);
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.results.size(), 4u);
-  ASSERT_FALSE(r.missing.empty());
-  EXPECT_EQ(r.missing[0].name, "outside_steps");
-  EXPECT_EQ(r.missing[0].count, 1);
+  const MissingRecord& outside = r.processes.at(77).missing.at(0);
+  EXPECT_EQ(outside.name, "outside_steps");
+  EXPECT_EQ(outside.count, 1);
 }
 
 TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
@@ -219,7 +219,7 @@ TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
   two_steps(e);
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.results.size(), 4u);
-  EXPECT_EQ(r.missing.at(0).name, "last_step_incomplete");
+  EXPECT_EQ(r.processes.at(77).missing.at(0).name, "last_step_incomplete");
 }
 
 TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
@@ -228,7 +228,7 @@ TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
         ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
-  EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");
+  EXPECT_EQ(r.processes.at(77).missing.at(0).name, "unmatched_correlation");
 }
 
 std::string export_error_of(const std::filesystem::path& path) {

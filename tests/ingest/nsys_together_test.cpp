@@ -189,4 +189,61 @@ TEST(NsysTogether, StreamsThatRaceAreTheSameLaunchesInEveryStep) {
   EXPECT_TRUE(by_medians > 0 && by_medians < 20) << by_medians;
 }
 
+// Two ranks of one launcher. The second began outside its steps, has a kernel without a call, was cut in its last step, and sees the other
+// GPU alone, which it calls 0 as well.
+TEST(NsysTogether, OfAnotherProcessNothingIsSaid) {
+  Export e;
+  e.run("DROP TABLE TARGET_INFO_GPU");
+  e.run("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, computeMajor INT, computeMinor INT)");
+  e.run("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4', 40, 7, 5), (1, 'NVIDIA H200', 132, 9, 0)");
+  e.run("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)");
+  e.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 77), (1, 0, 99)");
+  for (const int64_t process : {77, 99}) {
+    e.process = process;
+    const int64_t late = process == 99 ? 3 : 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      const int64_t t = 1000 * step + late;
+      e.range("step", t + 100, t + 300);
+      e.kernel(1, {t + 120, t + 400, t + 440 + 10 * late});
+      if (process == 77 || step < 2) e.kernel(2, {t + 200, t + 520, t + 600});
+    }
+  }
+  e.kernel(1, {20, 40, 50});
+  e.kernel(2, {60, 2700, 2710}, e.call(2150) + 50);  // a correlation id that no call has
+  e.close();
+  const auto of = [&](int64_t process) {
+    IngestOptions options;
+    options.process = process;
+    return document(e, options);
+  };
+  const auto without_of_document = [](const ProfileDocument& d) {
+    std::map<std::string, int64_t> out;
+    for (const MissingRow& m : d.missing)
+      if (m.stage == "ingest" || m.stage == "collect") out[m.name] = m.count;
+    return out;
+  };
+  const ProfileDocument first = of(77), second = of(99);
+  EXPECT_EQ(*first.environment.gpu, "NVIDIA T4");
+  EXPECT_EQ(*second.environment.gpu, "NVIDIA H200");
+  EXPECT_EQ(*second.environment.sm_count, 132);
+  EXPECT_EQ(first.collection.traced_steps, 3);
+  EXPECT_EQ(second.collection.traced_steps, 2);
+  EXPECT_DOUBLE_EQ(*first.totals.time_ns, 200);
+  EXPECT_DOUBLE_EQ(*first.totals.idle_ns, 80);
+  EXPECT_DOUBLE_EQ(*second.totals.idle_ns, 50);
+  using Missing = std::map<std::string, int64_t>;
+  EXPECT_EQ(without_of_document(first), (Missing{{"passes_unknown", 6}, {"trace_without_counters", 1}}));
+  EXPECT_FALSE(has_severe_missing(first)) << "the kernel without a call is the other's";
+  Missing expected = {{"outside_steps", 2},
+                      {"unmatched_correlation", 1},
+                      {"last_step_incomplete", 1},
+                      {"trace_without_counters", 1},
+                      {"passes_unknown", 4}};
+  EXPECT_EQ(without_of_document(second), expected);
+  EXPECT_TRUE(has_severe_missing(second));
+  expected["passes_unknown"] = 10;
+  expected["several_processes"] = 2;
+  EXPECT_EQ(without_of_document(document(e)), expected);
+}
+
 }  // namespace
