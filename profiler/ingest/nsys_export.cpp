@@ -174,8 +174,10 @@ class NsysReader {
       throw stepscope::InputError(fmt::format("{}: the export holds no kernel", r_.source));
     place_in_ranges();
     read_devices();
+    // One call launches all nodes of a graph: they stand in the order in which they were added to it, whichever branch ran first.
     std::stable_sort(operations_.begin(), operations_.end(), [](const Operation& a, const Operation& b) {
-      return std::pair(a.launched_ns, a.result.start_ns) < std::pair(b.launched_ns, b.result.start_ns);
+      const auto of = [](const Operation& o) { return std::tuple(o.launched_ns, o.result.graph_node, o.result.start_ns); };
+      return of(a) < of(b);
     });
     for (Operation& o : operations_) r_.results.push_back(std::move(o.result));
     make_steps();

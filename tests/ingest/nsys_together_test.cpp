@@ -246,4 +246,25 @@ TEST(NsysTogether, OfAnotherProcessNothingIsSaid) {
   EXPECT_EQ(without_of_document(document(e)), expected);
 }
 
+// kernel_sequence_changed, which is severe, was said of steps that replay one graph.
+TEST(NsysTogether, BranchesOfAGraphThatRaceAreTheSameLaunchesInEveryStep) {
+  Export e;
+  for (int64_t step = 0; step < 3; ++step) {
+    const int64_t t = 1000 * step;
+    e.range("step", t + 100, t + 300);
+    const int64_t launch = e.call(t + 120);
+    const int64_t first = t + (step == 1 ? 430 : 400), second = t + (step == 1 ? 400 : 430);
+    e.kernel(1, {0, first, first + 100, 7, 0, (5ll << 32) + 1}, launch);
+    e.kernel(2, {0, second, second + 100, 9, 0, (5ll << 32) + 2}, launch);
+  }
+  e.close();
+  const ProfileDocument d = document(e);
+  EXPECT_FALSE(missing(d).contains("kernel_sequence_changed"));
+  EXPECT_EQ(*d.collection.graph_launches, 2);
+  ASSERT_EQ(d.launches.size(), 2u);
+  for (const LaunchRow& l : d.launches) EXPECT_EQ(l.name, l.index == 0 ? "void f<4>(float *)" : "g");
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 130);
+  EXPECT_DOUBLE_EQ(*d.timeline.overlap_ns, 70);
+}
+
 }  // namespace
