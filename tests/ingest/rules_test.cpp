@@ -96,6 +96,10 @@ TEST(Rules, WhatAnotherProcessLaunchesBetweenChangesNothing) {
     }
     EXPECT_EQ(places(yaml, both), expected) << lot;
   }
+  // The second one was attached to behind its embedding: it is in no section, whichever the first ended in.
+  auto both = kernels({"embed", "ln", "ln", "gemm"});
+  both[2].process = both[3].process = 1;
+  EXPECT_THAT(places(yaml, both), testing::ElementsAre("none", "forward/0/ln1", "forward/0/ln1", "none"));
 }
 
 TEST(Rules, RangesOfTheReportCanBeAskedFor) {
