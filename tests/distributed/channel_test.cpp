@@ -5,8 +5,12 @@
 #include <sys/socket.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <future>
+#include <utility>
 
 #include "base/counter_rng.h"
 #include "gpt2/distributed/agreement.h"
@@ -21,8 +25,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelOptions options = {}) {
-  options.take_signals = false;
+// Peers of rank r: what meet() returns to it.
+std::vector<std::vector<Peer>> socket_peers(int ranks) {
   std::vector<std::vector<Peer>> peers(static_cast<size_t>(ranks));
   peers[0].resize(static_cast<size_t>(ranks));
   for (int r = 1; r < ranks; ++r) {
@@ -35,8 +39,16 @@ std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelO
     }
     peers[0][static_cast<size_t>(r)].host = peers[static_cast<size_t>(r)][0].host = "here";
   }
+  return peers;
+}
+std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, std::vector<std::vector<Peer>> peers, ChannelOptions options = {}) {
+  options.take_signals = false;
   std::vector<std::unique_ptr<ControlChannel>> channels;
   for (int r = 0; r < ranks; ++r) {
+    if (peers[static_cast<size_t>(r)].empty()) {
+      channels.push_back(nullptr);
+      continue;
+    }
     World w;
     w.rank = r;
     w.size = ranks;
@@ -48,7 +60,7 @@ std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelO
 class Channels : public ::testing::TestWithParam<bool> {
  protected:
   static std::vector<std::unique_ptr<ControlChannel>> make(int ranks) {
-    return GetParam() ? socket_channels(ranks) : make_thread_channels(ranks);
+    return GetParam() ? socket_channels(ranks, socket_peers(ranks)) : make_thread_channels(ranks);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Channels, ::testing::Bool(), [](const auto& one) { return one.param ? "sockets" : "memory"; });
@@ -156,6 +168,37 @@ TEST_P(Channels, AgreeOnAnErrorOfOneRankAndOfAll) {
   EXPECT_THAT(none, Each(""));
 }
 
+TEST_P(Channels, OfUnlikeErrorsTheFirstIsSaidOfTheRanksThatHaveIt) {
+  using stepscope::InputError, stepscope::MachineError;
+  struct Case {
+    std::vector<std::function<void()>> work;
+    const char* said;
+    int rank, code;
+  };
+  const auto nothing = [] {};
+  const auto no_data = [] { throw InputError("cannot read the data"); };
+  const auto no_memory = [] { throw MachineError("no memory"); };
+  const auto other = [] { throw InputError("another checkpoint"); };
+  const auto same_words = [] { throw MachineError("cannot read the data"); };  // and yet another failure: its exit code is
+  for (const Case& c : std::vector<Case>{{{nothing, no_data, other}, "rank 1: cannot read the data", 1, 2},
+                                         {{no_memory, other, nothing, no_memory, other}, "ranks 0, 3: no memory", 0, 3},
+                                         {{other, no_data, no_data}, "rank 0: another checkpoint", 0, 2},
+                                         {{nothing, same_words, no_data, same_words}, "ranks 1, 3: cannot read the data", 1, 3}}) {
+    const int ranks = static_cast<int>(c.work.size());
+    auto channels = make(ranks);
+    const auto errors = in_ranks(ranks, [&](int r) {
+      try {
+        agree(channels[static_cast<size_t>(r)].get(), c.work[static_cast<size_t>(r)]);
+      } catch (const RankFailure& e) {
+        EXPECT_EQ(e.failure.rank, c.rank) << c.said;
+        EXPECT_EQ(e.failure.exit_code, c.code) << c.said;
+        throw;
+      }
+    });
+    EXPECT_THAT(errors, Each(c.said));
+  }
+}
+
 TEST_P(Channels, TextOfRankZeroReachesAll) {
   auto channels = make(3);
   const auto errors =
@@ -186,7 +229,7 @@ SocketChannel& watched(std::vector<std::unique_ptr<ControlChannel>>& channels, i
 
 TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
   for (const int gone : {0, 1, 2}) {
-    auto channels = socket_channels(3);
+    auto channels = socket_channels(3, socket_peers(3));
     const auto errors = in_ranks(3, [&](int r) {
       channels[static_cast<size_t>(r)]->now(Phase::step, 412);
       channels[static_cast<size_t>(r)]->all_gather({});
@@ -204,7 +247,7 @@ TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
 }
 
 TEST(SocketChannels, RanksThatMakeOtherCallsAreFoundOut) {
-  auto channels = socket_channels(3);
+  auto channels = socket_channels(3, socket_peers(3));
   const auto errors = in_ranks(3, [&](int r) {
     std::vector<float> data(8);
     if (r == 1) channels[1]->exchange({CollectiveKind::all_reduce, Element::fp32, 4, 7}, data.data());
@@ -216,7 +259,7 @@ TEST(SocketChannels, RanksThatMakeOtherCallsAreFoundOut) {
 
 TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
   for (const int bad : {0, 2}) {
-    auto channels = socket_channels(3);
+    auto channels = socket_channels(3, socket_peers(3));
     std::vector<Failure> agreed(3);
     in_ranks(3, [&](int r) {
       auto& mine = agreed[static_cast<size_t>(r)];
@@ -238,7 +281,7 @@ TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
 }
 
 TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
-  auto channels = socket_channels(2);
+  auto channels = socket_channels(2, socket_peers(2));
   const auto errors = in_ranks(2, [&](int r) {
     channels[static_cast<size_t>(r)]->finished(5, r == 1 ? std::nextafter(2.0, 3.0) : 2.0, 1.0);
     for (;;) channels[static_cast<size_t>(r)]->all_gather({});
@@ -246,8 +289,33 @@ TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("step 5"), HasSubstr("replicas"), HasSubstr("on rank 1"))));
 }
 
+// Behind the last step, as while rank 0 evaluates: those that are done wait for it, and so still watch it.
+TEST(SocketChannels, ARankThatIsStoppedWhileTheOthersLeaveIsFound) {
+  for (const int stopped : {0, 2}) {
+    ChannelOptions options;
+    options.limits.silence_s = 0.3;
+    options.beat_every_s = 0.02;
+    auto peers = socket_peers(3);
+    const auto of_stopped = std::exchange(peers[static_cast<size_t>(stopped)], {});  // open, and nobody reads or writes them
+    auto channels = socket_channels(3, std::move(peers), options);
+    auto leaving = std::async(std::launch::async, [&] {
+      return in_ranks(3, [&](int r) {
+        if (r != stopped) watched(channels, r).close();
+      });
+    });
+    EXPECT_EQ(leaving.wait_for(std::chrono::seconds(5)), std::future_status::ready) << "they wait for ever";
+    for (const auto& channel : channels)
+      if (channel) channel->abort();
+    const auto errors = leaving.get();
+    for (int r = 0; r < 3; ++r)
+      if (r != stopped)
+        EXPECT_THAT(errors[static_cast<size_t>(r)],
+                    AllOf(HasSubstr("rank " + std::to_string(stopped)), HasSubstr("has not been heard for")));
+  }
+}
+
 TEST(SocketChannels, AllLeaveByCloseAndNobodyComplains) {
-  auto channels = socket_channels(4);
+  auto channels = socket_channels(4, socket_peers(4));
   const auto errors = in_ranks(4, [&](int r) {
     watched(channels, r).close();
     channels[static_cast<size_t>(r)].reset();
