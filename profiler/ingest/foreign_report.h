@@ -40,6 +40,7 @@ struct ForeignResult {
 struct ForeignProcess {
   std::string program;                        // "": the report does not tell
   std::map<std::string, std::string> device;  // as SessionRecord::device; of several GPUs that of its first kernel
+  std::map<int64_t, std::string> gpus;        // ForeignResult::device -> name, where no metric of the result names its GPU
   std::vector<MissingRecord> missing;         // of its own results alone
 };
 

@@ -399,10 +399,14 @@ class NsysReader {
   }
 
   void read_devices() {
-    std::set<int64_t> named;  // processes
-    for (const Operation& o : operations_)
-      if (o.result.kind == ForeignKind::kernel && named.insert(o.result.process).second)
-        r_.processes[o.result.process].device = read_device(o.result.process, o.result.device);
+    std::set<std::pair<int64_t, int64_t>> seen;  // process, device
+    for (const Operation& o : operations_) {
+      if (!seen.emplace(o.result.process, o.result.device).second) continue;
+      ForeignProcess& process = r_.processes[o.result.process];
+      const auto device = read_device(o.result.process, o.result.device);
+      if (const auto name = device.find("name"); name != device.end()) process.gpus[o.result.device] = name->second;
+      if (o.result.kind == ForeignKind::kernel && process.device.empty()) process.device = device;
+    }
     for (const char* table : {"META_DATA_EXPORT", "EXPORT_META_DATA"})
       if (const auto m = db_.columns(table); m.contains("name") && m.contains("value"))
         db_.query(fmt::format("SELECT name, value FROM {}", table), [&](const auto& row) {

@@ -224,6 +224,12 @@ TEST(NsysTogether, OfAnotherProcessNothingIsSaid) {
   };
   const ProfileDocument first = of(77), second = of(99);
   EXPECT_EQ(*first.environment.gpu, "NVIDIA T4");
+  const ForeignReport report = read_nsys_export(e.path(), "step");
+  IngestOptions options;
+  using Names = std::set<std::string>;
+  EXPECT_EQ(gpus_of(report, options), (Names{"NVIDIA H200", "NVIDIA T4"}));
+  options.process = 99;
+  EXPECT_EQ(gpus_of(report, options), (Names{"NVIDIA H200"})) << "so ceilings of an H200 are right for it";
   EXPECT_EQ(*second.environment.gpu, "NVIDIA H200");
   EXPECT_EQ(*second.environment.sm_count, 132);
   EXPECT_EQ(first.collection.traced_steps, 3);
@@ -265,6 +271,19 @@ TEST(NsysTogether, BranchesOfAGraphThatRaceAreTheSameLaunchesInEveryStep) {
   for (const LaunchRow& l : d.launches) EXPECT_EQ(l.name, l.index == 0 ? "void f<4>(float *)" : "g");
   EXPECT_DOUBLE_EQ(*d.totals.time_ns, 130);
   EXPECT_DOUBLE_EQ(*d.timeline.overlap_ns, 70);
+}
+
+TEST(NsysTogether, AllGpusOfOneProcessAreNamedForItsCeilings) {
+  Export e;
+  e.run("DROP TABLE TARGET_INFO_GPU");
+  e.run("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT)");
+  e.run("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4'), (1, 'NVIDIA H200')");
+  e.kernel(1, {100, 200, 300, 7, 1});
+  e.copy(8, 64, {120, 310, 320, 7, 0});
+  e.close();
+  const ForeignReport report = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(report.processes.at(77).device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(gpus_of(report, {}), (std::set<std::string>{"NVIDIA H200", "NVIDIA T4"})) << "a copy has a floor too";
 }
 
 }  // namespace
