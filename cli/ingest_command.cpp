@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "base/errors.h"
 #include "base/mapped_file.h"
@@ -79,19 +81,13 @@ profiler::Ceilings ceilings_of(const std::string& path) {
 }
 
 // A share of another GPU's ceiling looks like any other.
-void check_same_gpu(const IngestFlags& f, const profiler::Ceilings& ceilings, const profiler::ForeignReport& report,
+void check_same_gpu(const IngestFlags& f, const profiler::Ceilings& ceilings, const std::set<std::string>& gpus,
                     profiler::Recording& recording) {
-  const auto refuse_another = [&](const std::string& name) {
+  for (const std::string& name : gpus)
     if (!ceilings.device.empty() && name != ceilings.device)
       throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, name));
-  };
   const auto gpu = recording.session.device.find("name");
   const bool named = gpu != recording.session.device.end();
-  if (named) refuse_another(gpu->second);
-  const auto display_name = profiler::metric_index(report, "device__attribute_display_name");
-  for (const profiler::ForeignResult& r : report.results)  // of several GPUs, the recording names the first
-    for (const auto& [metric, text] : r.texts)
-      if (metric == display_name) refuse_another(text);
   if (named && !ceilings.device.empty()) return;
   recording.missing.push_back({"ceilings_of_unknown_gpu", 1,
                                fmt::format("measured on {}; the report {}", ceilings.device.empty() ? "an unnamed GPU" : ceilings.device,
@@ -122,7 +118,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   WrittenFiles files;
   if (!f.metrics.empty()) files.write("metrics", f.metrics, profiler::metrics_csv(report));
   profiler::Recording recording = profiler::to_recording(report, options);
-  if (!f.ceilings.empty()) check_same_gpu(f, ceilings, report, recording);
+  if (!f.ceilings.empty()) check_same_gpu(f, ceilings, profiler::gpus_of(report, options), recording);
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, {});
   document.run.command = line.text();
   document.collection.program = recording.session.program;

@@ -27,7 +27,6 @@ namespace gpt2::distributed {
 namespace {
 
 constexpr int kReapEvery_ms = 100;
-constexpr double kPatience_s = 4;  // for ranks that end because another one failed
 
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
@@ -65,7 +64,8 @@ struct Lines {
 
 class Launch {
  public:
-  explicit Launch(int ranks) : ranks_(ranks), page_(RankPage::make(ranks)), ends_(static_cast<size_t>(ranks)) {
+  Launch(int ranks, double patience_s)
+      : ranks_(ranks), patience_s_(patience_s), page_(RankPage::make(ranks)), ends_(static_cast<size_t>(ranks)) {
     signals_ = Descriptor(::signalfd(-1, &heard_.set(), SFD_CLOEXEC | SFD_NONBLOCK));
   }
   ~Launch() {
@@ -100,7 +100,10 @@ class Launch {
       ends_[r].told = page_.told(static_cast<int>(r));
     }
     Ending end = judge_endings(ends_);
-    if (interrupted_at_s_ && end.exit_code != 0) end.exit_code = 130;
+    // Ranks that were told to stop may end in any way that follows from it: 3 may say that others are gone. 1 and 2 say that one failed itself, as
+    // where what it was to save does not fit.
+    const bool failed = end.exit_code == 1 || end.exit_code == 2;
+    if (interrupted_at_s_ && end.exit_code != 0 && !failed) end.exit_code = 130;
     if (!end.last_line.empty()) fmt::print(stderr, "stepscope: {}\n", end.last_line);
     return end.exit_code;
   }
@@ -177,11 +180,12 @@ class Launch {
       e.order = ended_++;
       if (WIFSIGNALED(status)) e.signal = WTERMSIG(status);
       if (WIFEXITED(status)) e.exit_code = WEXITSTATUS(status);
-      if ((e.signal != 0 || e.exit_code != 0) && kill_at_s_ == 0) kill_at_s_ = seconds_now() + kPatience_s;
+      if ((e.signal != 0 || e.exit_code != 0) && kill_at_s_ == 0) kill_at_s_ = seconds_now() + patience_s_;
     }
   }
 
   const int ranks_;
+  const double patience_s_;  // with ranks that end because another one failed
   RankPage page_;
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
@@ -245,8 +249,8 @@ Ending judge_endings(const std::vector<RankEnd>& ranks) {
   return end;
 }
 
-int launch(const std::vector<std::string>& argv, int ranks) {
-  Launch run(ranks);
+int launch(const std::vector<std::string>& argv, int ranks, double patience_s) {
+  Launch run(ranks, patience_s);
   run.start(argv);
   return run.wait();
 }

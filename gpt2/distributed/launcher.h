@@ -27,9 +27,9 @@ struct Ending {
 Ending judge_endings(const std::vector<RankEnd>& ranks);
 
 // Runs `argv` as `ranks` ranks and waits for all. Output of rank 0 is this process's; lines of the others go to stderr behind "[rank k] ". When a
-// rank fails the others have a few seconds to end, then they are killed. The first signal that asks for the end (stepscope::kEndingSignals) asks the
+// rank fails the others have `patience_s` seconds to end, then they are killed. The first signal that asks for the end (stepscope::kEndingSignals) asks the
 // ranks to stop after a step; another one, which is no repetition of it, kills them. If this process is killed the kernel kills the ranks. Prints
 // the last line; returns the exit code. Throws stepscope::InputError where a rank cannot be started.
-int launch(const std::vector<std::string>& argv, int ranks);
+int launch(const std::vector<std::string>& argv, int ranks, double patience_s = 4);
 
 }  // namespace gpt2::distributed

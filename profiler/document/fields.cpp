@@ -327,7 +327,7 @@ template <>
 const std::vector<Field<CopyRow>>& fields_of() {
   using C = CopyRow;
   static const std::vector<Field<C>> list = {
-      {"name", "", "activity", "copy HtoD, copy DtoH, copy DtoD, memset", &C::name},
+      {"name", "", "activity", "copy HtoD, copy DtoH, copy DtoD, copy PtoP, memset", &C::name},
       {"count", "", "activity", "how many", &C::count},
       {"bytes", "bytes", "activity", "together", &C::bytes},
       {"time_ns", "ns", "activity", "sum of start-to-end times", &C::time_ns},

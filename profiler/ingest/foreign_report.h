@@ -36,19 +36,26 @@ struct ForeignResult {
   std::vector<uint32_t> no_value;                       // metrics for which the report says "n/a" or nothing
 };
 
+// What a report says of one of its processes: `--process` asks for one, and then nothing of another may stand in the document.
+struct ForeignProcess {
+  std::string program;                        // "": the report does not tell
+  std::map<std::string, std::string> device;  // as SessionRecord::device; of several GPUs that of its first kernel
+  std::map<int64_t, std::string> gpus;        // ForeignResult::device -> name, where no metric of the result names its GPU
+  std::vector<MissingRecord> missing;         // of its own results alone
+};
+
 struct ForeignReport {
-  std::string tool;    // "ncu" | "nsys": the producer of the recording
-  std::string form;    // "ncu-rep" | "ncu CSV, raw" | "ncu CSV, details" | "nsys SQLite"
-  std::string source;  // file name, for messages
-  std::string program;
+  std::string tool;                             // "ncu" | "nsys": the producer of the recording
+  std::string form;                             // "ncu-rep" | "ncu CSV, raw" | "ncu CSV, details" | "nsys SQLite"
+  std::string source;                           // file name, for messages
   int64_t created_s = 0;                        // Unix time; 0 unknown
-  std::map<std::string, std::string> device;    // as SessionRecord::device
   std::map<std::string, std::string> versions;  // as SessionRecord::versions
   std::vector<std::string> metrics;
-  std::vector<ForeignResult> results;  // in launch order
-  std::vector<StepRecord> steps;       // of a trace with step ranges
-  bool has_ranges = false;             // NVTX state was collected
-  std::vector<MissingRecord> missing;
+  std::vector<ForeignResult> results;           // in launch order
+  std::vector<StepRecord> steps;                // of a trace with step ranges
+  bool has_ranges = false;                      // NVTX state was collected
+  std::map<int64_t, ForeignProcess> processes;  // by id
+  std::vector<MissingRecord> missing;           // of the report as a whole
 };
 
 // The value of a metric of one result; names are looked up once, not per result.

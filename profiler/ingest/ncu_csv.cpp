@@ -236,8 +236,9 @@ class CsvReader {
                                                    "file that holds a report twice counts its time twice: "
                                                    "expected every result once",
                                                    cell(row, "ID"), cell(row, "Process ID"), at->second));
-    if (r_.program.empty()) r_.program = cell(row, "Process Name");
-    if (const std::string& cc = cell(row, "CC"); !cc.empty()) r_.device.emplace("compute_capability", cc);
+    ForeignProcess& process = r_.processes[result.process];
+    if (process.program.empty()) process.program = cell(row, "Process Name");
+    if (const std::string& cc = cell(row, "CC"); !cc.empty()) process.device.emplace("compute_capability", cc);
     // A row of page details may end before a column that stands behind its value.
     if (push_pop_ && *push_pop_ < row.size()) {
       const std::string& ranges = row[*push_pop_];

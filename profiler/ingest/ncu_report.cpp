@@ -130,7 +130,7 @@ class NcuReportReader {
     if (block.has_session()) read_session(block.session());
     if (block.has_process()) {
       process_ = block.process().id();
-      if (r_.program.empty()) r_.program = block.process().path();
+      r_.processes[process_].program = block.process().path();
     }
     const size_t begin = file.at();
     const auto payload = file.take(block.payload_bytes(), "a block's payload");

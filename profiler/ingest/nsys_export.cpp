@@ -173,9 +173,11 @@ class NsysReader {
     if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
       throw stepscope::InputError(fmt::format("{}: the export holds no kernel", r_.source));
     place_in_ranges();
-    read_device();
+    read_devices();
+    // One call launches all nodes of a graph: they stand in the order in which they were added to it, whichever branch ran first.
     std::stable_sort(operations_.begin(), operations_.end(), [](const Operation& a, const Operation& b) {
-      return std::pair(a.launched_ns, a.result.start_ns) < std::pair(b.launched_ns, b.result.start_ns);
+      const auto of = [](const Operation& o) { return std::tuple(o.launched_ns, o.result.graph_node, o.result.start_ns); };
+      return of(a) < of(b);
     });
     for (Operation& o : operations_) r_.results.push_back(std::move(o.result));
     make_steps();
@@ -218,7 +220,7 @@ class NsysReader {
       o.launched_ns = call->second.second;
       result.thread = o.thread % kPidBits;
     } else {
-      ++unmatched_;
+      ++unmatched_[result.process];
     }
     o.result = std::move(result);
     // A table is read in the order of starts, so a row that stands twice stands among those of the same start.
@@ -338,58 +340,73 @@ class NsysReader {
       s.copies += o.kind == ForeignKind::copy;
       s.memsets += o.kind == ForeignKind::memset;
     }
-    for (const auto& [process, own] : of_process) drop_cut_step(steps, own);
+    for (const auto& [process, own] : of_process) drop_cut_step(steps, own, r_.processes[process].missing);
     if (!steps.empty()) {
-      const auto outside = std::erase_if(r_.results, [](const ForeignResult& o) { return o.step < 0; });
-      if (outside)
-        r_.missing.push_back(
-            {"outside_steps", static_cast<int64_t>(outside), fmt::format("launched outside every range '{}'", step_range_)});
+      std::map<int64_t, int64_t> outside;
+      for (const ForeignResult& o : r_.results)
+        if (o.step < 0) ++outside[o.process];
+      std::erase_if(r_.results, [](const ForeignResult& o) { return o.step < 0; });
+      for (const auto& [process, count] : outside)
+        r_.processes[process].missing.push_back({"outside_steps", count, fmt::format("launched outside every range '{}'", step_range_)});
     }
     for (const auto& [number, s] : steps) r_.steps.push_back(s);
-    if (unmatched_) r_.missing.push_back({"unmatched_correlation", unmatched_, "no CUDA API call with their correlation id in the export"});
+    for (const auto& [process, count] : unmatched_)
+      r_.processes[process].missing.push_back({"unmatched_correlation", count, "no CUDA API call with their correlation id in the export"});
   }
 
-  // A capture that ends inside a step leaves a last one that is shorter than its neighbour. `own`: the steps of one process.
-  void drop_cut_step(std::map<int64_t, StepRecord>& steps, const std::set<int64_t>& own) {
+  // A capture that ends inside a step leaves a last one that is shorter than its neighbour. `own`: the steps of one process, of which
+  // `missing` is said.
+  void drop_cut_step(std::map<int64_t, StepRecord>& steps, const std::set<int64_t>& own, std::vector<MissingRecord>& missing) {
     if (own.size() < 2) return;
     const auto last = std::prev(own.end());
     const int64_t cut = *last, kernels = steps.at(cut).kernels, before = steps.at(*std::prev(last)).kernels;
     if (kernels >= before) return;
-    r_.missing.push_back({"last_step_incomplete", 1, fmt::format("step {} has {} kernels, the step before it {}", cut, kernels, before)});
+    missing.push_back({"last_step_incomplete", 1, fmt::format("step {} has {} kernels, the step before it {}", cut, kernels, before)});
     steps.erase(cut);
     std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
   }
 
-  // "WHERE id = …" of the GPU that the first kernel ran on; "" where the export has one GPU, or does not number them. CUDA numbers those that it
-  // may see, the target's table all.
-  std::string which_gpu(const std::set<std::string>& has) const {
+  // "WHERE id = …" of the GPU that a process calls `device`; "" where the export has one GPU, or does not number them. CUDA numbers those
+  // that a process may see, the target's table all; an export whose table of those names no process has one numbering.
+  std::string which_gpu(const std::set<std::string>& has, int64_t process, int64_t device) const {
     if (!has.contains("id")) return "";
-    const auto kernel =
-        std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; });
-    if (kernel == operations_.end()) return "";
-    int64_t id = kernel->result.device, gpus = 0;
+    int64_t id = device, gpus = 0;
     db_.query("SELECT COUNT(*) FROM TARGET_INFO_GPU", [&](const auto& row) { gpus = row.integer(0); });
     if (gpus < 2) return "";
     if (const auto cuda = db_.columns("TARGET_INFO_CUDA_DEVICE"); cuda.contains("gpuId") && cuda.contains("cudaId"))
-      db_.query(fmt::format("SELECT gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE cudaId = {}", kernel->result.device),
+      db_.query(fmt::format("SELECT gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE cudaId = {}{}", device,
+                            cuda.contains("pid") ? fmt::format(" ORDER BY pid = {}", process) : ""),
                 [&](const auto& row) { id = row.integer(0); });
     return fmt::format("WHERE id = {} ", id);
   }
 
-  void read_device() {
+  std::map<std::string, std::string> read_device(int64_t process, int64_t device) const {
+    std::map<std::string, std::string> found;
     const auto has = db_.columns("TARGET_INFO_GPU");
-    const std::string which = which_gpu(has);
+    const std::string which = which_gpu(has, process, device);
     const std::pair<const char*, const char*> words[] = {
         {"name", "name"}, {"chipName", "chip"}, {"smCount", "sm_count"}, {"totalMemory", "memory_bytes"}, {"l2CacheSize", "l2_bytes"},
         {"uuid", "uuid"}};
     for (const auto& [column, key] : words)
       if (has.contains(column))
         db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU {}LIMIT 1", column, which), [&, k = key](const auto& row) {
-          if (!row.null(0)) r_.device[k] = row.text(0);
+          if (!row.null(0)) found[k] = row.text(0);
         });
     if (has.contains("computeMajor") && has.contains("computeMinor"))
       db_.query(fmt::format("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU {}LIMIT 1", which),
-                [&](const auto& row) { r_.device["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1)); });
+                [&](const auto& row) { found["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1)); });
+    return found;
+  }
+
+  void read_devices() {
+    std::set<std::pair<int64_t, int64_t>> seen;  // process, device
+    for (const Operation& o : operations_) {
+      if (!seen.emplace(o.result.process, o.result.device).second) continue;
+      ForeignProcess& process = r_.processes[o.result.process];
+      const auto device = read_device(o.result.process, o.result.device);
+      if (const auto name = device.find("name"); name != device.end()) process.gpus[o.result.device] = name->second;
+      if (o.result.kind == ForeignKind::kernel && process.device.empty()) process.device = device;
+    }
     for (const char* table : {"META_DATA_EXPORT", "EXPORT_META_DATA"})
       if (const auto m = db_.columns(table); m.contains("name") && m.contains("value"))
         db_.query(fmt::format("SELECT name, value FROM {}", table), [&](const auto& row) {
@@ -409,7 +426,7 @@ class NsysReader {
   std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
   std::vector<Operation> operations_;
   std::vector<std::pair<int64_t, int64_t>> step_times_;
-  int64_t unmatched_ = 0;
+  std::map<int64_t, int64_t> unmatched_;  // operations by process
 };
 
 }  // namespace

@@ -175,6 +175,8 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const s
   std::vector<size_t> order;  // copies neither have a place nor stand between two kernels
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].kind != ForeignKind::copy && results[i].kind != ForeignKind::memset) order.push_back(i);
+  // Each process has steps of its own, whichever others launched between them.
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return results[a].process < results[b].process; });
 
   const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -194,6 +196,11 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const s
   int64_t step = 0;
   for (size_t n = 0; n < order.size(); ++n) {
     const ForeignResult& r = results[order[n]];
+    const auto same_process = [&](size_t other) { return other < order.size() && results[order[other]].process == r.process; };
+    if (!same_process(n - 1)) {  // at the first, n - 1 is beyond the last
+      section.clear();
+      ++step;
+    }
     for (const Section& s : rules.sections) {
       if (s.from.empty() ? section == s.name : !is_in(s.from, section)) continue;
       if (!searched.found(s.begins_with, r.name)) continue;
@@ -203,8 +210,8 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const s
       break;
     }
     static const std::string none;
-    const std::string& before = n > 0 ? results[order[n - 1]].name : none;
-    const std::string& behind = n + 1 < order.size() ? results[order[n + 1]].name : none;
+    const std::string& before = same_process(n - 1) ? results[order[n - 1]].name : none;
+    const std::string& behind = same_process(n + 1) ? results[order[n + 1]].name : none;
     for (const Rule& rule : rules.rules) {
       if (!rule.in.empty() && !is_in(rule.in, section)) continue;
       if (!rule.kernel.empty() && !searched.found(rule.kernel, r.name)) continue;

@@ -3,7 +3,7 @@
 //
 //   schema: stepscope.rules/1
 //   name: llm.c
-//   sections:                       # optional: which part of the step we are in, read in launch order. The first one listed begins a step
+//   sections:                       # optional: which part of the step we are in, read in launch order of each process. The first one listed begins a step
 //     - {name: start, begins_with: encoder_forward}
 //     - {name: qkv, begins_with: gemm, from: [start, mlp]}   # only when it follows one of these; without from: whenever another one is on
 //   rules:                          # the first that fits a launch places it

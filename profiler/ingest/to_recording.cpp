@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
+#include <string_view>
 
 #include "base/errors.h"
 #include "profiler/attribute/counters.h"
@@ -19,6 +21,18 @@ namespace {
 const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"}, {384, "GH100"},
                                                {402, "AD102"}, {416, "GB100"}, {418, "GB102"}, {434, "GB202"}};
 
+constexpr std::string_view kGpuName = "device__attribute_display_name";
+
+// Results `first` to `first + count`, of all processes.
+std::span<const ForeignResult> window_of(const ForeignReport& report, const IngestOptions& options) {
+  const auto total = static_cast<int64_t>(report.results.size());
+  if (options.first < 0 || options.first >= total)
+    throw stepscope::InputError(
+        fmt::format("--first {}: {} holds {} result{}", options.first, report.source, total, total == 1 ? "" : "s"));
+  const int64_t count = options.count < 0 ? total - options.first : std::min(options.count, total - options.first);
+  return std::span(report.results).subspan(static_cast<size_t>(options.first), static_cast<size_t>(count));
+}
+
 class Converter {
  public:
   Converter(const ForeignReport& report, const IngestOptions& options) : in_(report), options_(options) {}
@@ -27,6 +41,8 @@ class Converter {
     choose_results();
     describe_session();
     r_.missing.insert(r_.missing.end(), in_.missing.begin(), in_.missing.end());
+    for (const auto& [id, process] : in_.processes)
+      if (!options_.process || id == *options_.process) r_.missing.insert(r_.missing.end(), process.missing.begin(), process.missing.end());
     choose_steps();
     add_launches();
     if (in_.tool == "ncu") {
@@ -40,14 +56,8 @@ class Converter {
 
  private:
   void choose_results() {
-    const auto total = static_cast<int64_t>(in_.results.size());
-    if (options_.first < 0 || options_.first >= total)
-      throw stepscope::InputError(
-          fmt::format("--first {}: {} holds {} result{}", options_.first, in_.source, total, total == 1 ? "" : "s"));
-    const int64_t end = options_.count < 0 ? total : options_.first + std::min(options_.count, total - options_.first);
     std::set<int64_t> processes;
-    for (int64_t i = options_.first; i < end; ++i) {
-      const ForeignResult& r = in_.results[static_cast<size_t>(i)];
+    for (const ForeignResult& r : window_of(in_, options_)) {
       processes.insert(r.process);
       if (!options_.process || r.process == *options_.process) chosen_.push_back(r);
     }
@@ -71,7 +81,7 @@ class Converter {
       if (chosen.contains(s.step)) r_.steps.push_back(s);
   }
 
-  std::string text_of(const char* metric) const {
+  std::string text_of(std::string_view metric) const {
     if (const auto index = metric_index(in_, metric))
       for (const auto& [i, text] : chosen_.front().texts)
         if (i == *index) return text;
@@ -85,14 +95,16 @@ class Converter {
   void describe_session() {
     SessionRecord& s = r_.session;
     s.producer = in_.tool;
-    s.program = in_.program;
     s.pid = chosen_.front().process;
-    s.device = in_.device;
+    if (const auto process = in_.processes.find(s.pid); process != in_.processes.end()) {
+      s.program = process->second.program;
+      s.device = process->second.device;
+    }
     s.versions = in_.versions;
     const auto set = [&](const char* key, const std::string& value) {
       if (!value.empty()) s.device.emplace(key, value);
     };
-    set("name", text_of("device__attribute_display_name"));
+    set("name", text_of(kGpuName));
     if (const auto chip = number_of("device__attribute_chip"))
       if (const auto at = kChips.find(*chip); at != kChips.end()) set("chip", at->second);
     if (const auto v = number_of("device__attribute_multiprocessor_count")) set("sm_count", fmt::to_string(*v));
@@ -331,6 +343,20 @@ class Converter {
 }  // namespace
 
 Recording to_recording(const ForeignReport& report, const IngestOptions& options) { return Converter(report, options).convert(); }
+
+std::set<std::string> gpus_of(const ForeignReport& report, const IngestOptions& options) {
+  std::set<std::string> names;
+  const auto metric = metric_index(report, kGpuName);
+  for (const ForeignResult& r : window_of(report, options)) {
+    if (options.process && r.process != *options.process) continue;
+    for (const auto& [index, text] : r.texts)
+      if (index == metric) names.insert(text);
+    const auto process = report.processes.find(r.process);
+    if (process == report.processes.end()) continue;
+    if (const auto gpu = process->second.gpus.find(r.device); gpu != process->second.gpus.end()) names.insert(gpu->second);
+  }
+  return names;
+}
 
 std::vector<std::string> read_metrics() {
   std::vector<std::string> list;

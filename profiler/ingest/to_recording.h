@@ -4,6 +4,8 @@
 // sum is the sum of kernel times, and idle time and overlap are unknown, which the document says by leaving them out.
 #pragma once
 #include <optional>
+#include <set>
+#include <string>
 
 #include "profiler/ingest/foreign_report.h"
 #include "profiler/ingest/rules.h"
@@ -20,6 +22,10 @@ struct IngestOptions {
 
 // Throws stepscope::InputError when the options leave nothing.
 Recording to_recording(const ForeignReport& report, const IngestOptions& options);
+
+// Names of all GPUs that ran what the options leave of the report: the recording is described by one. Empty where it names none. Throws as
+// to_recording().
+std::set<std::string> gpus_of(const ForeignReport& report, const IngestOptions& options);
 
 // Metrics that a document is made from, in the order of `ncu --metrics`.
 std::vector<std::string> read_metrics();

@@ -222,6 +222,8 @@ TEST_F(IngestCli, ceilings_are_refused_for_a_report_of_two_gpus_of_which_one_is_
   const Outcome o = ingest(file("t.csv") + " --ceilings " SOURCE_DIR "/tests/profiler/data/gpu.profile.json");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("measured on Test GPU, the report is of NVIDIA H200"));
+  EXPECT_EQ(ingest(file("t.csv") + " --count 1 --ceilings " SOURCE_DIR "/tests/profiler/data/gpu.profile.json").exit_code, 0)
+      << "what ran on the other is left out";
 }
 
 TEST_F(IngestCli, ceilings_of_another_device_are_refused_with_the_file_that_has_them) {

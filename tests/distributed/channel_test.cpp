@@ -6,11 +6,15 @@
 #include <unistd.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <optional>
+#include <utility>
 
 #include "base/counter_rng.h"
 #include "gpt2/distributed/agreement.h"
@@ -25,8 +29,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// `signals_to`: the rank that takes this process's signals; -1: none.
-std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelOptions options = {}, int signals_to = -1) {
+// Peers of rank r: what meet() returns to it.
+std::vector<std::vector<Peer>> socket_peers(int ranks) {
   std::vector<std::vector<Peer>> peers(static_cast<size_t>(ranks));
   peers[0].resize(static_cast<size_t>(ranks));
   for (int r = 1; r < ranks; ++r) {
@@ -39,8 +43,17 @@ std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelO
     }
     peers[0][static_cast<size_t>(r)].host = peers[static_cast<size_t>(r)][0].host = "here";
   }
+  return peers;
+}
+// `signals_to`: the rank that takes this process's signals; -1: none.
+std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, std::vector<std::vector<Peer>> peers, ChannelOptions options = {},
+                                                             int signals_to = -1) {
   std::vector<std::unique_ptr<ControlChannel>> channels;
   for (int r = 0; r < ranks; ++r) {
+    if (peers[static_cast<size_t>(r)].empty()) {
+      channels.push_back(nullptr);
+      continue;
+    }
     World w;
     w.rank = r;
     w.size = ranks;
@@ -53,7 +66,7 @@ std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelO
 class Channels : public ::testing::TestWithParam<bool> {
  protected:
   static std::vector<std::unique_ptr<ControlChannel>> make(int ranks) {
-    return GetParam() ? socket_channels(ranks) : make_thread_channels(ranks);
+    return GetParam() ? socket_channels(ranks, socket_peers(ranks)) : make_thread_channels(ranks);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Channels, ::testing::Bool(), [](const auto& one) { return one.param ? "sockets" : "memory"; });
@@ -161,6 +174,37 @@ TEST_P(Channels, AgreeOnAnErrorOfOneRankAndOfAll) {
   EXPECT_THAT(none, Each(""));
 }
 
+TEST_P(Channels, OfUnlikeErrorsTheFirstIsSaidOfTheRanksThatHaveIt) {
+  using stepscope::InputError, stepscope::MachineError;
+  struct Case {
+    std::vector<std::function<void()>> work;
+    const char* said;
+    int rank, code;
+  };
+  const auto nothing = [] {};
+  const auto no_data = [] { throw InputError("cannot read the data"); };
+  const auto no_memory = [] { throw MachineError("no memory"); };
+  const auto other = [] { throw InputError("another checkpoint"); };
+  const auto same_words = [] { throw MachineError("cannot read the data"); };  // and yet another failure: its exit code is
+  for (const Case& c : std::vector<Case>{{{nothing, no_data, other}, "rank 1: cannot read the data", 1, 2},
+                                         {{no_memory, other, nothing, no_memory, other}, "ranks 0, 3: no memory", 0, 3},
+                                         {{other, no_data, no_data}, "rank 0: another checkpoint", 0, 2},
+                                         {{nothing, same_words, no_data, same_words}, "ranks 1, 3: cannot read the data", 1, 3}}) {
+    const int ranks = static_cast<int>(c.work.size());
+    auto channels = make(ranks);
+    const auto errors = in_ranks(ranks, [&](int r) {
+      try {
+        agree(channels[static_cast<size_t>(r)].get(), c.work[static_cast<size_t>(r)]);
+      } catch (const RankFailure& e) {
+        EXPECT_EQ(e.failure.rank, c.rank) << c.said;
+        EXPECT_EQ(e.failure.exit_code, c.code) << c.said;
+        throw;
+      }
+    });
+    EXPECT_THAT(errors, Each(c.said));
+  }
+}
+
 TEST_P(Channels, TextOfRankZeroReachesAll) {
   auto channels = make(3);
   const auto errors =
@@ -191,7 +235,7 @@ SocketChannel& watched(std::vector<std::unique_ptr<ControlChannel>>& channels, i
 
 TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
   for (const int gone : {0, 1, 2}) {
-    auto channels = socket_channels(3);
+    auto channels = socket_channels(3, socket_peers(3));
     const auto errors = in_ranks(3, [&](int r) {
       channels[static_cast<size_t>(r)]->now(Phase::step, 412);
       channels[static_cast<size_t>(r)]->all_gather({});
@@ -209,7 +253,7 @@ TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
 }
 
 TEST(SocketChannels, RanksThatMakeOtherCallsAreFoundOut) {
-  auto channels = socket_channels(3);
+  auto channels = socket_channels(3, socket_peers(3));
   const auto errors = in_ranks(3, [&](int r) {
     std::vector<float> data(8);
     if (r == 1) channels[1]->exchange({CollectiveKind::all_reduce, Element::fp32, 4, 7}, data.data());
@@ -221,7 +265,7 @@ TEST(SocketChannels, RanksThatMakeOtherCallsAreFoundOut) {
 
 TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
   for (const int bad : {0, 2}) {
-    auto channels = socket_channels(3);
+    auto channels = socket_channels(3, socket_peers(3));
     std::vector<Failure> agreed(3);
     in_ranks(3, [&](int r) {
       auto& mine = agreed[static_cast<size_t>(r)];
@@ -243,7 +287,7 @@ TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
 }
 
 TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
-  auto channels = socket_channels(2);
+  auto channels = socket_channels(2, socket_peers(2));
   const auto errors = in_ranks(2, [&](int r) {
     channels[static_cast<size_t>(r)]->finished(5, r == 1 ? std::nextafter(2.0, 3.0) : 2.0, 1.0);
     for (;;) channels[static_cast<size_t>(r)]->all_gather({});
@@ -254,7 +298,7 @@ TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
 // Rank 0 draws a sample behind step 10 while rank 1 goes on: it enqueues 11 and 12 and waits for 11. Where both had to leave behind step 12,
 // rank 1 would not know of it: it asks before it begins a step.
 int leaves_where_all_ask_before() {
-  auto channels = socket_channels(2, {}, 0);
+  auto channels = socket_channels(2, socket_peers(2), {}, 0);
   channels[0]->now(Phase::step, 10);
   for (const int64_t enqueued : {9, 10, 11})
     if (channels[1]->last_step(enqueued)) return 1;
@@ -271,7 +315,7 @@ TEST(SocketChannels, TheStepAfterWhichAllLeaveIsOneThatNoneHasBegun) {
 
 // A starter tells each rank, and so does the terminal; which ends the run only a second later.
 int the_same_wish_by_two_signals() {
-  auto channels = socket_channels(2, {}, 0);
+  auto channels = socket_channels(2, socket_peers(2), {}, 0);
   channels[0]->now(Phase::step, 10);
   if (::fork() == 0) {  // from elsewhere: what a process sends itself is no user's wish
     ::kill(::getppid(), SIGINT);
@@ -298,7 +342,7 @@ ChannelOptions impatient(double stall_s) {
 
 // As where validation empties the pipeline at every second step: two steps are finished at once.
 TEST(SocketChannels, StepsThatAreFinishedInTwosAreNoReasonForImpatience) {
-  auto channels = socket_channels(2, impatient(0.2));
+  auto channels = socket_channels(2, socket_peers(2), impatient(0.2));
   const auto errors = in_ranks(2, [&](int r) {
     ControlChannel& c = *channels[static_cast<size_t>(r)];
     c.now(Phase::step, 1);
@@ -315,7 +359,7 @@ TEST(SocketChannels, StepsThatAreFinishedInTwosAreNoReasonForImpatience) {
 
 // Stopped like by ctrl-Z or `docker pause`, with all ranks in it.
 int stopped_and_continued() {
-  auto channels = socket_channels(2, impatient(0.8));
+  auto channels = socket_channels(2, socket_peers(2), impatient(0.8));
   for (auto& c : channels) {
     c->now(Phase::step, 5);
     for (const int64_t step : {1, 2, 3, 4, 5}) c->finished(step, 1, 1);
@@ -338,8 +382,33 @@ TEST(SocketChannels, AProcessThatWasStoppedHasNotStalled) {
   EXPECT_EXIT(std::exit(stopped_and_continued()), ::testing::ExitedWithCode(0), "");
 }
 
+// Behind the last step, as while rank 0 evaluates: those that are done wait for it, and so still watch it.
+TEST(SocketChannels, ARankThatIsStoppedWhileTheOthersLeaveIsFound) {
+  for (const int stopped : {0, 2}) {
+    ChannelOptions options;
+    options.limits.silence_s = 0.3;
+    options.beat_every_s = 0.02;
+    auto peers = socket_peers(3);
+    const auto of_stopped = std::exchange(peers[static_cast<size_t>(stopped)], {});  // open, and nobody reads or writes them
+    auto channels = socket_channels(3, std::move(peers), options);
+    auto leaving = std::async(std::launch::async, [&] {
+      return in_ranks(3, [&](int r) {
+        if (r != stopped) watched(channels, r).close();
+      });
+    });
+    EXPECT_EQ(leaving.wait_for(std::chrono::seconds(5)), std::future_status::ready) << "they wait for ever";
+    for (const auto& channel : channels)
+      if (channel) channel->abort();
+    const auto errors = leaving.get();
+    for (int r = 0; r < 3; ++r) {
+      if (r == stopped) continue;
+      EXPECT_THAT(errors[static_cast<size_t>(r)], AllOf(HasSubstr("rank " + std::to_string(stopped)), HasSubstr("has not been heard for")));
+    }
+  }
+}
+
 TEST(SocketChannels, AllLeaveByCloseAndNobodyComplains) {
-  auto channels = socket_channels(4);
+  auto channels = socket_channels(4, socket_peers(4));
   const auto errors = in_ranks(4, [&](int r) {
     watched(channels, r).close();
     channels[static_cast<size_t>(r)].reset();

@@ -11,6 +11,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <tuple>
 
 namespace gpt2::distributed {
 namespace {
@@ -55,6 +56,25 @@ TEST(Launcher, EndsAsOneProcessDoesWhereNobodyReadsItsOutputAnyMore) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(launch({"/bin/sh", "-c", dies}, 2), 141);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// Whoever is left may be stopped, and then nothing but the launcher's patience ends it.
+TEST(Launcher, EndsARankThatIsStoppedWhereEveryOtherWasKilledOrFailed) {
+  for (const auto& [others, code, said] :
+       {std::tuple("kill -KILL $$", 3, "was killed by signal 9 before its first step; rank 0 was stopped"),
+        {"exit 2", 2, "ended with exit code 2 before its first step; rank 0 was stopped"}}) {
+    const std::string script = std::string("[ $STEPSCOPE_RANK = 0 ] && kill -STOP $$; ") + others;
+    ::testing::internal::CaptureStderr();
+    auto ended = std::async(std::launch::async, [&] { return launch({"/bin/sh", "-c", script}, 2, 0.3); });
+    if (ended.wait_for(std::chrono::seconds(10)) != std::future_status::ready) {
+      ADD_FAILURE() << others << ": the launcher still waits for the rank that is stopped";
+      std::_Exit(1);  // the thread above would be waited for
+    }
+    EXPECT_EQ(ended.get(), code) << others;
+    const std::string line = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(line.find("rank 1 (pid "), std::string::npos) << line;
+    EXPECT_NE(line.find(said), std::string::npos) << line;
+  }
 }
 
 TEST(Launcher, TellsAFailureOfTheLastToEnd) {

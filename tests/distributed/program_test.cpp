@@ -418,6 +418,17 @@ TEST(Failures, InterruptedAllStopAfterTheSameStepAndItIsSaved) {
   fs::remove_all(folder);
 }
 
+// 130 says that the last step is saved.
+TEST(Failures, AnInterruptedRunThatCannotBeSavedSaysSo) {
+  const fs::path folder = fresh_folder();
+  Running run(kLong + std::string("--gpus 2 --checkpoints ") + (folder / "run").string(), in_shell("trap \"\" XFSZ; ulimit -f 1000"));
+  ASSERT_TRUE(run.read_until("step     3"));
+  run.signal(SIGINT);
+  EXPECT_EQ(run.end(), 2) << run.err();
+  EXPECT_THAT(run.last_line(), AllOf(HasSubstr("model.bin"), HasSubstr("File too large")));
+  fs::remove_all(folder);
+}
+
 // `timeout` signals a program and then its group, a terminal that closes signals its group and so does its shell: the second was taken for the
 // user's second ctrl-C, which kills, and nothing was saved.
 TEST(Failures, ASecondSignalAtOnceIsTheSameOne) {

@@ -134,6 +134,31 @@ TEST(Rendezvous, MissingRanksAreNamedOnEveryRankThatCame) {
   });
   EXPECT_THAT(errors, Each(HasSubstr("ranks 1, 3-5 did not come within 0.3 s (have 2 of 6)")));
 }
+// A rank's own time may end before rank 0's, which began later or is longer: the one that is missing is named, and not rank 0, and one that
+// comes in rank 0's time is met. `early` waits for so long by itself, once rank 0 listens.
+TEST(Rendezvous, RankZerosTimeEndsTheWaitOfARankWhoseOwnIsOver) {
+  constexpr double kEarly_s = 0.2;
+  const auto early = [&](const std::string& address, Said& said) {
+    said.wait_for("waiting for ranks 1, 2");
+    meet(world_of(2, 3), address, "token", quiet(kEarly_s));
+  };
+  Said alone, later;
+  const std::string first = fresh_address(), second = fresh_address();
+  const auto missing = in_ranks(2, [&](int i) {
+    if (i == 1) return early(first, alone);
+    meet(world_of(0, 3), first, "token", alone.options(0.6, 0.02));
+  });
+  EXPECT_THAT(missing, Each(HasSubstr("rank 1 did not come within 0.6 s (have 2 of 3)")));
+  const auto met = in_ranks(3, [&](int r) {
+    if (r == 2) return early(second, later);
+    if (r == 1) {
+      later.wait_for("have 2 of 3");
+      std::this_thread::sleep_for(std::chrono::duration<double>(2 * kEarly_s));
+    }
+    meet(world_of(r, 3), second, "token", r == 0 ? later.options(5, 0.02) : quiet(5));
+  });
+  EXPECT_THAT(met, Each(""));
+}
 TEST(Rendezvous, WithoutRankZeroItSaysWhere) {
   const std::string address = fresh_address();
   const auto errors = in_ranks(1, [&](int) { meet(world_of(1, 2), address, "token", quiet(0.1)); });

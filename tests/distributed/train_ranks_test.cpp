@@ -6,6 +6,7 @@
 #include <omp.h>
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -325,17 +326,27 @@ TEST(RanksTrain, AllBringTheirWeightsTogetherBeforeOneEvaluates) {
   };
   const auto folder = fresh_test_folder();
   write_eval_set(folder / "questions.bin", std::vector<EvalExample>{{1, {3, 4}, {{5}, {6}}}});
-  LoopOptions o = loop_options(5, 1);
-  o.eval_set = (folder / "questions.bin").string();
-  o.eval_every = 2;
-  std::vector<std::vector<int64_t>> gathered_after(3);
-  const auto runs = run_reference(3, o, [&](std::unique_ptr<Trainer> t, int rank) {
-    return std::make_unique<Gathering>(std::move(t), gathered_after[static_cast<size_t>(rank)]);
-  });
-  for (size_t r = 0; r < runs.size(); ++r) {
-    EXPECT_EQ(runs[r].error, "");
-    EXPECT_THAT(gathered_after[r], ::testing::ElementsAre(2, 4, 5)) << "rank " << r;
-    EXPECT_EQ(runs[r].result.accuracies.size(), r == 0 ? 3u : 0u);
+  // With a limit of losses every step is finished at once, so that none is left to finish where the weights are asked for.
+  for (const double loss_limit : {0.0, 5.0}) {
+    SCOPED_TRACE(loss_limit);
+    LoopOptions o = loop_options(9, 1);
+    o.skip_loss_outliers = loss_limit;
+    o.eval_set = (folder / "questions.bin").string();
+    o.eval_every = 4;
+    o.sample_every = 3;  // rank 0 alone writes
+    o.val_every = 7;
+    o.val_data = {"synthetic"};
+    o.val_batches = 1;  // and so do ranks 1 and 2 have none to validate with
+    std::vector<std::vector<int64_t>> gathered_after(3);
+    const auto runs = run_reference(3, o, [&](std::unique_ptr<Trainer> t, int rank) {
+      return std::make_unique<Gathering>(std::move(t), gathered_after[static_cast<size_t>(rank)]);
+    });
+    for (size_t r = 0; r < runs.size(); ++r) {
+      EXPECT_EQ(runs[r].error, "");
+      EXPECT_THAT(gathered_after[r], ::testing::ElementsAre(3, 4, 6, 7, 8, 9)) << "rank " << r;
+      EXPECT_EQ(runs[r].result.accuracies.size(), r == 0 ? 3u : 0u);
+      EXPECT_EQ(runs[r].result.val_losses.size(), 2u) << "and after the last step";
+    }
   }
   std::filesystem::remove_all(folder);
 }
@@ -371,6 +382,27 @@ TEST(RanksFailure, NotANumberOnOneRankStopsAllAtThatStepAndNamesIt) {
   }
   for (const char* name : {"run.json", "run.rank1.json", "run.rank2.json"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
   std::filesystem::remove_all(folder);
+}
+
+// Too large a learning rate makes nan on all at once: the rank that is named is the first of them, and no other is worse.
+TEST(RanksFailure, OfSeveralThatAreNotFiniteInOneStepTheFirstIsNamed) {
+  struct Poisoned final : Forwarding {
+    using Forwarding::Forwarding;
+    void enqueue_step(const StepPlan& plan) override {
+      if (plan.step == 2) write(State::parameters, std::vector<float>(static_cast<size_t>(tensor_layout(options().model).total), NAN));
+      inner->enqueue_step(plan);
+    }
+  };
+  for (const std::vector<int>& ill : std::vector<std::vector<int>>{{1, 2}, {0, 2}, {0, 1, 2}, {2}}) {
+    const auto runs = run_reference(3, loop_options(4, 2), [&](std::unique_ptr<Trainer> t, int rank) -> std::unique_ptr<Trainer> {
+      if (std::find(ill.begin(), ill.end(), rank) == ill.end()) return t;
+      return std::make_unique<Poisoned>(std::move(t));
+    });
+    for (const Trained& run : runs) {
+      EXPECT_EQ(run.diverged_on, ill.front());
+      EXPECT_THAT(run.error, AllOf(HasSubstr("step 2: "), HasSubstr("on rank " + std::to_string(ill.front()) + " first")));
+    }
+  }
 }
 
 TEST(RanksFiles, HaveTheRankBeforeTheEnding) {

@@ -85,6 +85,32 @@ TEST(WindowNoise, IsTheSpreadAboutTheNeighboursAndNotTheDrift) {
   EXPECT_NEAR(*energy::window_noise(std::vector{alone(0, 6), alone(3, 6.6), alone(6, 6)}, 0), 0.1 / std::sqrt(1.5), 1e-9);
 }
 
+// Windows at uneven times: every one with two neighbours is off the line between them by one window's variance and that of the line, and those
+// are all that is known of it. Few windows, so that a window more or less under the root is seen.
+TEST(WindowNoise, OfAFewUnevenWindowsIsThatOfThoseWithTwoNeighbours) {
+  std::mt19937 random(9);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int n = std::uniform_int_distribution(3, 8)(random);
+    std::vector<Measured> m;
+    std::vector<double> at, joules;
+    double now = 0;
+    for (int i = 0; i < n; ++i) {
+      now += std::uniform_real_distribution(1.0, 9.0)(random);
+      at.push_back(now);
+      joules.push_back(6 * std::exp(std::normal_distribution(0.0, 0.01)(random)));
+      m.push_back(alone(at.back(), joules.back()));
+      if (random() % 2) m.push_back(with(0, 3, now + 0.5, 9));
+    }
+    double sum = 0;
+    for (size_t i = 1; i + 1 < at.size(); ++i) {
+      const double behind = (at[i] - at[i - 1]) / (at[i + 1] - at[i - 1]), before = 1 - behind;
+      const double line = before * joules[i - 1] + behind * joules[i + 1];
+      sum += std::pow((joules[i] - line) / line, 2) / (1 + before * before + behind * behind);
+    }
+    EXPECT_NEAR(*energy::window_noise(m, 0), std::sqrt(sum / (n - 2)), 1e-12) << trial;
+  }
+}
+
 TEST(Resolved, AtOnePercentOfItselfOrWhereTheStepWouldNotMissIt) {
   Slope s;
   s.joules = 0.5, s.joules_error = 0.004;

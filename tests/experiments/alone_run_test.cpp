@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/errors.h"
 #include "experiments/runner/alone_window.h"
 #include "experiments/runner/run_log.h"
+#include "tests/experiments/student_tail.h"
 #include "tests/golden.h"
 
 namespace experiments {
@@ -224,6 +227,42 @@ TEST(self_checks, rounds_of_two_commands_are_compared) {
   EXPECT_NEAR(*agree.value, 0.1, 0.01);
   EXPECT_THAT(checked(of_two(6, 1), SelfCheck::pieces).sentence, HasSubstr("fewer than two rounds of the last command"));
   EXPECT_FALSE(pieces_check(of_two(7, 1)));
+}
+
+// The same test where the two sides have unlike numbers of rounds and unlike spreads, for both checks that make it.
+TEST(self_checks, unlike_numbers_of_rounds_weigh_as_they_have_degrees_of_freedom) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 100; ++trial) {
+    SCOPED_TRACE(trial);
+    const int n = std::uniform_int_distribution(6, 17)(random), last = std::uniform_int_distribution(2, n - 2)(random);
+    const int a_first = std::uniform_int_distribution(2, n - 2)(random);
+    std::vector<double> ratio;
+    for (int i = 0; i < n; ++i) ratio.push_back(std::normal_distribution(0.0, i < last ? 0.004 : 0.0008)(random));
+    std::vector<int> order(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i < a_first;
+    std::shuffle(order.begin(), order.end(), random);
+    const auto runs = rounds(n, [&](AloneRun& r, int i) {
+      const auto at = static_cast<size_t>(i);
+      r.total_ns = 300 * 9e6 * (r.arm == 'B' ? std::exp(ratio[at]) : 1);
+      r.position = (r.arm == 'A') == static_cast<bool>(order[at]) ? 0 : 1;
+      r.at_s = 10 * (i < last ? i : i - last) + r.position;
+    });
+    const auto expect = [&](SelfCheck check, const auto& is_first) {
+      double mean[2] = {}, squares[2] = {};
+      int count[2] = {};
+      for (int i = 0; i < n; ++i) mean[!is_first(i)] += ratio[static_cast<size_t>(i)], ++count[!is_first(i)];
+      for (int k = 0; k < 2; ++k) mean[k] /= count[k];
+      for (int i = 0; i < n; ++i) squares[!is_first(i)] += std::pow(ratio[static_cast<size_t>(i)] - mean[!is_first(i)], 2);
+      const double variance = (squares[0] + squares[1]) / (n - 2);
+      const double t = std::fabs(mean[0] - mean[1]) / std::sqrt(variance * (1.0 / count[0] + 1.0 / count[1]));
+      const SelfCheckResult found = checked(runs, check);
+      EXPECT_NEAR(*found.value, 100 * std::expm1(mean[0] - mean[1]), 1e-6) << name(check);
+      EXPECT_NEAR(*found.p_value, 2 * student_tail(t, n - 2), 1e-6) << name(check);
+      EXPECT_EQ(found.notice, std::fabs(*found.value) > 0.15 && *found.p_value < 0.01) << name(check);
+    };
+    expect(SelfCheck::pieces, [&](int i) { return i >= last; });
+    expect(SelfCheck::order, [&](int i) { return order[static_cast<size_t>(i)] != 0; });
+  }
 }
 
 // At one power the clock that B gets back explains its ratio alone.

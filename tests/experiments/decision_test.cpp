@@ -1,11 +1,14 @@
 #include "experiments/statistics/decision.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
+
+#include "tests/experiments/student_tail.h"
 
 namespace experiments {
 namespace {
@@ -119,6 +122,55 @@ TEST(decision, without_two_pairs_is_undecided) {
 TEST(decision, names_process_level_modes) {
   EXPECT_FALSE(decide(pairs(-1, 0.2), {}, 1).process_modes);
   EXPECT_TRUE(decide(pairs(-1, 0.4), {}, 1).process_modes);  // inner error is 0.1%
+}
+
+// Pairs whose errors differ, some of which have none, as of a single quad; every number of the decision by its definition.
+TEST(decision, has_the_numbers_of_its_definitions_for_any_pairs) {
+  std::mt19937 random(11);
+  int modes = 0, without_modes = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    SCOPED_TRACE(trial);
+    const int n = std::uniform_int_distribution(3, 24)(random);
+    const double middle = std::uniform_real_distribution(-0.02, 0.02)(random);
+    std::normal_distribution<double> about(middle, std::pow(10, std::uniform_real_distribution(-4.0, -2.0)(random)));
+    std::vector<PairValue> drawn;
+    double sum = 0, squares = 0;
+    int with_error = 0;
+    for (int i = 0; i < n; ++i) {
+      PairValue p{about(random), std::nullopt};
+      if (random() % 4) p.error = std::pow(10, std::uniform_real_distribution(-5.0, -2.0)(random));
+      if (p.error) squares += std::pow(*p.error, 2), ++with_error;
+      sum += p.log_ratio;
+      drawn.push_back(p);
+    }
+    const double mean = sum / n;
+    double spread = 0;
+    for (const PairValue& p : drawn) spread += std::pow(p.log_ratio - mean, 2) / (n - 1);
+    const double sd = std::sqrt(spread), error = sd / std::sqrt(n);
+
+    Thresholds t;
+    t.looks = extended_looks(n, n);
+    const Decision d = decide(drawn, t, 1);
+    ASSERT_EQ(d.within_pair_error.has_value(), with_error > 0);
+    EXPECT_NEAR(d.log_ratio->mean, mean, 1e-12);
+    EXPECT_NEAR(d.log_ratio->sd, sd, 1e-9 * sd);
+    EXPECT_NEAR((d.interval->low + d.interval->high) / 2, mean, 1e-12);
+    EXPECT_NEAR(2 * student_tail((d.interval->high - mean) / error, n - 1), 0.02, 1e-6);
+    const double p = 2 * student_tail(std::fabs(mean) / error, n - 1), bound = std::log1p(0.005);
+    EXPECT_NEAR(*d.p_value, p, 1e-6);
+    EXPECT_NEAR(*d.campaign_p, p, 1e-6);
+    EXPECT_NEAR(*d.equivalence_p, std::max(student_tail((mean + bound) / error, n - 1), 1 - student_tail((mean - bound) / error, n - 1)),
+                1e-6);
+    if (!d.within_pair_error) continue;
+    const double within = std::sqrt(squares / with_error);
+    EXPECT_NEAR(*d.within_pair_error, within, 1e-12);
+    EXPECT_EQ(d.process_modes, sd > 3 * within);
+    const std::string said = fmt::format("process-level modes: pairs spread {:.1f} times their inner error", sd / within);
+    EXPECT_EQ(d.sentence.find(said) != std::string::npos, sd > 3 * within) << d.sentence;
+    (d.process_modes ? modes : without_modes) += 1;
+  }
+  EXPECT_GT(modes, 10);
+  EXPECT_GT(without_modes, 10);
 }
 
 TEST(another_look, is_planned_only_after_an_undecided_first_look) {

@@ -133,6 +133,23 @@ TEST(regression, is_a_verdict_that_became_worse) {
   for (const VerdictDocument& before : {elsewhere, asked_otherwise, invalid, alone}) EXPECT_FALSE(is_regression(before, slower));
 }
 
+// How much slower B is than before is the quotient of its ratios, wherever they lie.
+TEST(regression, against_a_frozen_baseline_is_of_the_quotient_of_the_ratios) {
+  int worse = 0;
+  for (const double ratio : {0.2, 0.4, 0.8, 1.0, 1.25, 2.0})
+    for (const double change : {0.99, 1.0, 1.001, 1.002, 1.004, 1.009, 1.05}) {
+      VerdictDocument before = document({result(100 * (ratio - 1), 0.2)}), now = document({result(100 * (ratio * change - 1), 0.2)});
+      for (VerdictDocument* d : {&before, &now}) {
+        d->experiment->baseline = "fp32-v1";
+        d->workloads[0].verdict = Verdict::slower;  // a word that changes would be a regression by itself
+      }
+      const bool expected = change - 1 >= 0.003;
+      EXPECT_EQ(is_regression(before, now), expected) << ratio << " x " << change;
+      worse += expected;
+    }
+  EXPECT_EQ(worse, 18);
+}
+
 TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
   VerdictDocument before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}), alike = document({result(-3.9, 0.2)});
   EXPECT_FALSE(is_regression(before, now)) << "A may have become faster";

@@ -43,7 +43,7 @@ TEST(NcuCsv, UnitsAndThousandsSeparatorsComeBackToBaseUnits) {
   EXPECT_EQ(r.results[0].grid, (std::array<int64_t, 3>{64, 2, 1}));
   EXPECT_EQ(r.results[0].block, (std::array<int64_t, 3>{256, 1, 1}));
   EXPECT_EQ(r.results[0].stream, 7);
-  EXPECT_EQ(r.device.at("compute_capability"), "9.0");
+  EXPECT_EQ(r.processes.begin()->second.device.at("compute_capability"), "9.0");
 }
 
 // Without it the numbers may be in any unit.

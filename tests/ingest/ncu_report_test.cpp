@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -8,6 +10,7 @@
 #include "base/errors.h"
 #include "ncu_report.pb.h"
 #include "profiler/document/build_profile.h"
+#include "profiler/ingest/metrics_table.h"
 #include "profiler/ingest/to_recording.h"
 #include "tests/ingest/fixture.h"
 
@@ -138,12 +141,78 @@ TEST(NcuReport, WhatAReportDoesNotHoldIsMissingAndNotZero) {
   EXPECT_THAT(row->detail, HasSubstr("ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum"));
 }
 
-// ncu recorded no range of our trainers, so these are made with the schema that the reader uses.
-TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
-  const auto sized = [](const std::string& message) {
-    const auto n = static_cast<uint32_t>(message.size());
-    return std::string(reinterpret_cast<const char*>(&n), sizeof n) + message;
+// What ncu recorded of none of our programs is made with the schema that the reader uses.
+std::string sized(const std::string& message) {
+  const auto n = static_cast<uint32_t>(message.size());
+  return std::string(reinterpret_cast<const char*>(&n), sizeof n) + message;
+}
+std::string file_of(const std::string& blocks) {
+  ncu::FileHeader header;
+  header.set_version(7);
+  return std::string("NVR\0", 4) + sized(header.SerializeAsString()) + blocks;
+}
+
+// What `ncu --target-processes all` makes of a launcher's two ranks: they take turns, a block names its process, and ids of metrics count
+// through all blocks.
+TEST(NcuReport, EachResultIsOfTheProcessThatItsBlockNames) {
+  struct Launch {
+    uint32_t process;
+    const char* name;
+    double ns;
   };
+  const std::vector<std::vector<Launch>> blocks = {
+      {{41, "a", 1000}, {41, "b", 2000}}, {{52, "a", 30000}}, {{41, "c", 4000}}, {{52, "c", 50000}, {52, "b", 60000}}};
+  std::string all;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    std::string payload;
+    for (const Launch& l : blocks[i]) {
+      ncu::KernelResult k;
+      k.set_function(l.name);
+      k.set_stream(7);
+      ncu::Metric& m = *k.add_metrics();
+      m.set_name_id(static_cast<uint32_t>(i % 2));
+      m.mutable_value()->set_number(l.ns);
+      payload += sized(k.SerializeAsString());
+    }
+    ncu::BlockHeader block;
+    block.set_kernel_results(static_cast<uint32_t>(blocks[i].size()));
+    block.mutable_process()->set_id(blocks[i][0].process);
+    block.mutable_process()->set_path(blocks[i][0].process == 41 ? "/bin/first" : "/bin/second");
+    if (i == 0) block.mutable_strings()->add_text("gpu__time_duration.sum");
+    if (i == 1) block.mutable_strings()->add_text("gpu__time_duration.max");
+    block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
+    all += sized(block.SerializeAsString()) + payload;
+  }
+  const std::string bytes = file_of(all);
+  const ForeignReport r = read_ncu_report(as_bytes(bytes), "made");
+  const std::string csv = metrics_csv(r);
+  size_t n = 0;
+  for (const auto& block : blocks)
+    for (const Launch& l : block) {
+      EXPECT_EQ(r.results.at(n).process, l.process) << n;
+      EXPECT_THAT(csv, HasSubstr(fmt::format("\n{},{},\"{}\",", n, l.process, l.name)));
+      ++n;
+    }
+  EXPECT_EQ(r.results.size(), n);
+  const auto of_both = to_recording(r, {}).missing;
+  const auto said = std::find_if(of_both.begin(), of_both.end(), [](const auto& m) { return m.name == "several_processes"; });
+  ASSERT_NE(said, of_both.end());
+  EXPECT_EQ(said->count, 2);
+  EXPECT_EQ(said->detail, "41, 52");
+  for (const uint32_t process : {41u, 52u}) {
+    IngestOptions options;
+    options.process = process;
+    const Recording own = to_recording(r, options);
+    EXPECT_EQ(own.session.pid, process);
+    EXPECT_EQ(own.session.program, process == 41 ? "/bin/first" : "/bin/second");
+    const ProfileDocument d = build_profile(own, std::nullopt, {}, {});
+    EXPECT_EQ(d.collection.measured_kernels, 3);
+    EXPECT_DOUBLE_EQ(*d.totals.time_ns, process == 41 ? 7000 : 140000);
+    EXPECT_FALSE(std::any_of(d.missing.begin(), d.missing.end(), [](const auto& m) { return m.name == "several_processes"; }));
+  }
+}
+
+TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
   const auto result = [&](const char* range, double ns) {
     ncu::GroupResult g;
     g.set_thread(7);
@@ -164,9 +233,7 @@ TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
   block.set_graph_results(1);
   block.mutable_strings()->add_text("gpu__time_duration.sum");
   block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
-  ncu::FileHeader header;
-  header.set_version(7);
-  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) + sized(block.SerializeAsString()) + payload;
+  const std::string bytes = file_of(sized(block.SerializeAsString()) + payload);
   const ForeignReport r = read_ncu_report(as_bytes(bytes), "made");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[0].kind, ForeignKind::range);

@@ -2,12 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -15,75 +13,12 @@
 #include "base/errors.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/to_recording.h"
+#include "tests/ingest/made_export.h"
 
 namespace {
 
 using namespace profiler;
 using testing::HasSubstr;
-
-// An export with the tables and columns that nsys 2022 to 2025 write, as far as they are read.
-class Export {
- public:
-  Export() {
-    std::string name = "/tmp/stepscope-nsys-XXXXXX";
-    if (!mkdtemp(name.data())) std::abort();
-    folder_ = name;
-    sqlite3_open(path().c_str(), &db_);
-    run("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId "
-        "INT, correlationId INT, globalPid INT,"
-        " demangledName INT, shortName INT, registersPerThread INT, gridX INT, gridY INT, gridZ INT, blockX "
-        "INT, blockY INT, blockZ INT,"
-        " staticSharedMemory INT, dynamicSharedMemory INT, graphNodeId INT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, "
-        "nameId INT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, streamId INT, "
-        "correlationId INT, globalPid INT, bytes INT, copyKind INT)");
-    run("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, "
-        "domainId INT)");
-    run("CREATE TABLE TARGET_INFO_GPU (name TEXT, smCount INT, chipName TEXT, computeMajor INT, computeMinor "
-        "INT)");
-    run("INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H200', 132, 'GH100', 9, 0)");
-    run("INSERT INTO StringIds VALUES (1, 'void f<(int)4>(float *)'), (2, 'g'), (3, 'forward/0/qkv')");
-  }
-  ~Export() {
-    close();
-    std::filesystem::remove_all(folder_);
-  }
-  void run(const std::string& sql) {
-    char* error = nullptr;
-    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK) ADD_FAILURE() << error << ": " << sql;
-  }
-  void reopen() { sqlite3_open(path().c_str(), &db_); }
-  void close() {
-    if (db_) sqlite3_close(db_);
-    db_ = nullptr;
-  }
-  std::filesystem::path path() const { return folder_ / "x.sqlite"; }
-
-  // Kernel `name` launched at `call` on the thread, run from start to end.
-  void kernel(int name, int64_t call, int64_t start, int64_t end) {
-    const int64_t id = ++correlation_;
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," + std::to_string(call + 5) + "," +
-        std::to_string(global_tid()) + "," + std::to_string(id) + ",1)");
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",0,1,7," +
-        std::to_string(id) + "," + std::to_string(global_pid()) + "," + std::to_string(name) + "," + std::to_string(name) +
-        ",32,4,1,1,128,1,1,0,16,NULL)");
-  }
-  void range(const std::string& text, int64_t start, int64_t end, int text_id = 0) {
-    run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," +
-        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(global_tid()) + "," + (text_id ? std::to_string(text_id) : "NULL") +
-        ",0)");
-  }
-  int64_t process = 77;  // of what is added next
-  int64_t global_pid() const { return process << 24; }
-  int64_t global_tid() const { return global_pid() + 78; }
-
- private:
-  std::filesystem::path folder_;
-  sqlite3* db_ = nullptr;
-  int64_t correlation_ = 100;
-};
 
 // Two steps: in each one kernel in a leaf range, one outside leaves; kernels run long after their launch.
 void two_steps(Export& e) {
@@ -110,7 +45,7 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
   EXPECT_EQ(r.results[0].block[0], 128);
   EXPECT_EQ(r.results[0].shared_static_bytes, 0);
   EXPECT_EQ(r.results[0].shared_dynamic_bytes, 16);
-  EXPECT_EQ(r.device.at("chip"), "GH100");
+  EXPECT_EQ(r.processes.at(77).device.at("chip"), "GH100");
 }
 
 // The GPU of the first row was named, whichever ran the kernels.
@@ -120,15 +55,15 @@ TEST(NsysExport, TheDeviceIsTheOneThatRanTheKernels) {
   e.run("DROP TABLE TARGET_INFO_GPU");
   e.run("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, computeMajor INT, computeMinor INT)");
   e.run("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4', 40, 7, 5), (1, 'NVIDIA H200', 132, 9, 0)");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA T4");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA T4");
   e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("compute_capability"), "9.0");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("compute_capability"), "9.0");
   // CUDA calls the only GPU that it may see 0.
   e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 0");
   e.run("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)");
   e.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 7)");
-  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").processes.at(77).device.at("name"), "NVIDIA H200");
 }
 
 TEST(NsysExport, KernelsOfTwoGpusAreShownAsOneAndThatIsSaid) {
@@ -188,7 +123,7 @@ TEST(NsysExport, EachProcessHasItsOwnStepsAndItsOwnLastOne) {
   }
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
-  EXPECT_EQ(std::count_if(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "last_step_incomplete"; }), 2);
+  for (const int64_t process : {77, 99}) EXPECT_EQ(r.processes.at(process).missing.at(0).name, "last_step_incomplete");
   EXPECT_EQ(r.steps.size(), 4u);
   IngestOptions options;
   options.process = 99;
@@ -272,9 +207,9 @@ TEST(NsysExport, WhatRanOutsideTheStepsIsLeftOutAndCounted) {
   two_steps(e);
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.results.size(), 4u);
-  ASSERT_FALSE(r.missing.empty());
-  EXPECT_EQ(r.missing[0].name, "outside_steps");
-  EXPECT_EQ(r.missing[0].count, 1);
+  const MissingRecord& outside = r.processes.at(77).missing.at(0);
+  EXPECT_EQ(outside.name, "outside_steps");
+  EXPECT_EQ(outside.count, 1);
 }
 
 TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
@@ -284,7 +219,7 @@ TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
   two_steps(e);
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.results.size(), 4u);
-  EXPECT_EQ(r.missing.at(0).name, "last_step_incomplete");
+  EXPECT_EQ(r.processes.at(77).missing.at(0).name, "last_step_incomplete");
 }
 
 TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
@@ -293,7 +228,7 @@ TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
         ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
-  EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");
+  EXPECT_EQ(r.processes.at(77).missing.at(0).name, "unmatched_correlation");
 }
 
 std::string export_error_of(const std::filesystem::path& path) {

@@ -73,6 +73,35 @@ TEST(Rules, LayersCountAgainInTheNextStep) {
               testing::ElementsAre("none", "forward/0/qkv", "forward/1/qkv", "none", "none", "forward/0/qkv"));
 }
 
+// Two ranks that take turns: sections, layers and neighbours are those of each, as they are in a report of it alone.
+TEST(Rules, WhatAnotherProcessLaunchesBetweenChangesNothing) {
+  const std::string yaml =
+      "sections:\n- {name: fwd, begins_with: embed}\n- {name: bwd, begins_with: loss}\nrules:\n"
+      "- {kernel: gemm, next: loss, pass: forward, op: lm_head}\n- {kernel: gemm, in: fwd, previous: ln, pass: forward, op: qkv}\n"
+      "- {kernel: ln, pass: forward, op: ln1, layer: up}\n- {kernel: gemm, in: bwd, pass: backward, op: lm_head}\n";
+  auto one = kernels({"embed", "ln", "gemm", "ln", "gemm", "gemm", "loss", "gemm", "embed", "ln"});
+  const auto alone = places(yaml, one);
+  EXPECT_THAT(alone, testing::ElementsAre("none", "forward/0/ln1", "forward/-/qkv", "forward/1/ln1", "forward/-/qkv", "forward/-/lm_head",
+                                          "none", "backward/-/lm_head", "none", "forward/0/ln1"));
+  for (uint32_t lot = 0; lot < 100; ++lot) {
+    std::vector<ForeignResult> both;
+    size_t next[2] = {};
+    std::vector<std::string> expected;
+    for (uint32_t i = 0; both.size() < 2 * one.size(); ++i) {
+      const size_t p = (lot + 1) * 2654435761u * (2 * i + 1) >> 31;
+      if (next[p] == one.size()) continue;
+      both.push_back(one[next[p]]);
+      both.back().process = static_cast<int64_t>(p);
+      expected.push_back(alone[next[p]++]);
+    }
+    EXPECT_EQ(places(yaml, both), expected) << lot;
+  }
+  // The second one was attached to behind its embedding: it is in no section, whichever the first ended in.
+  auto both = kernels({"embed", "ln", "ln", "gemm"});
+  both[2].process = both[3].process = 1;
+  EXPECT_THAT(places(yaml, both), testing::ElementsAre("none", "forward/0/ln1", "forward/0/ln1", "none"));
+}
+
 TEST(Rules, RangesOfTheReportCanBeAskedFor) {
   auto list = kernels({"k", "k"});
   list[0].path = "train/matmul_forward";

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/errors.h"
+#include "profiler/attribute/words.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/missing_rows.h"
 #include "profiler/ingest/metrics_table.h"
@@ -152,6 +154,79 @@ TEST(ToRecording, RulesThatPlaceNothingAreNotNamedAsTheSourceOfPasses) {
   ASSERT_NE(find(r, "passes_from_rules"), nullptr);
   EXPECT_EQ(find(r, "passes_from_rules")->count, 1);
   EXPECT_EQ(find(r, "rules_not_used"), nullptr);
+}
+
+// Which of the kernels have ranges of their own says nothing about where the others are: every kernel has the place that it has where none
+// has a range. Two steps of three layers; ranges are drawn by lot.
+TEST(ToRecording, RulesPlaceWhatHasNoRangeWhereItStandsAmongAll) {
+  IngestOptions o;
+  o.rules = parse_rules(
+      "schema: stepscope.rules/1\nname: t\nsections:\n- {name: start, begins_with: embed}\n- {name: back, begins_with: loss}\nrules:\n"
+      "- {kernel: embed, pass: encoder, op: embedding}\n- {kernel: ln, pass: forward, op: ln1, layer: up}\n"
+      "- {kernel: norm_back, pass: backward, op: ln1, layer: down}\n- {kernel: adamw, pass: optimizer, op: adamw}\n",
+      "t");
+  struct Put {
+    std::string name, place;  // "": no rule is for it
+    double ns;
+  };
+  std::vector<Put> put;
+  double ns = 1;
+  const auto add = [&](const char* name, const std::string& place) { put.push_back({name, place, ns *= 1.25}); };
+  for (int step = 0; step < 2; ++step) {
+    add("embed", "step/encoder/-/embedding");
+    for (int layer = 0; layer < 3; ++layer) add("ln", fmt::format("step/forward/{}/ln1", layer)), add("other", "");
+    add("loss", "");
+    for (int layer = 2; layer >= 0; --layer) add("norm_back", fmt::format("step/backward/{}/ln1", layer)), add("other", "");
+    add("adamw", "step/optimizer/-/adamw");
+  }
+  for (uint32_t lot = 0; lot < 200; ++lot) {
+    SCOPED_TRACE(lot);
+    ForeignReport f;
+    f.tool = "ncu";
+    f.form = "made";
+    f.metrics = {"gpu__time_duration.sum"};
+    f.has_ranges = true;
+    int64_t by_rules = 0, by_ranges = 0, nowhere = 0;
+    std::map<std::pair<std::string, int64_t>, double> of_layer;
+    std::map<std::string, double> of_pass;
+    double unattributed = 0;
+    for (size_t i = 0; i < put.size(); ++i) {
+      ForeignResult k;
+      k.name = put[i].name;
+      k.values = {{0, put[i].ns}};
+      const bool annotated = lot * 2654435761u * static_cast<uint32_t>(2 * i + 1) >> 31;
+      std::string place = put[i].place;
+      if (annotated && place.empty()) place = "step/classifier/-/lm_head";  // a range may be where no rule is
+      if (annotated) k.path = place;
+      (place.empty() ? nowhere : annotated ? by_ranges : by_rules) += 1;
+      f.results.push_back(k);
+      const auto parsed = parse_range_path(place).place;
+      ASSERT_EQ(parsed.has_value(), !place.empty()) << place;
+      if (!parsed) {
+        unattributed += put[i].ns;
+        continue;
+      }
+      of_pass[place.substr(5, place.find('/', 5) - 5)] += put[i].ns;
+      if (parsed->layer) of_layer[{place.substr(5, place.find('/', 5) - 5), *parsed->layer}] += put[i].ns;
+    }
+    const Recording r = to_recording(f, o);
+    ASSERT_EQ(r.launches.size(), put.size());
+    for (size_t i = 0; i < put.size(); ++i) {
+      if (r.launches[i].path == "step/classifier/-/lm_head") continue;
+      EXPECT_EQ(r.launches[i].path, put[i].place) << i;
+    }
+    const auto count = [&](const char* name) { return find(r, name) ? find(r, name)->count : 0; };
+    EXPECT_EQ(count("passes_from_rules"), by_rules);
+    EXPECT_EQ(count("kernels_without_rule"), nowhere);
+    EXPECT_EQ(count("rules_not_used"), by_rules ? 0 : by_ranges);
+    EXPECT_EQ(count("launches_multiplied") + count("passes_unknown"), 0);
+    const ProfileDocument d = build_profile(r, std::nullopt, {}, {});
+    EXPECT_NEAR(*d.totals.unattributed_ns, unattributed, 1e-9 * *d.totals.time_ns);
+    ASSERT_EQ(d.layers.size(), of_layer.size());
+    for (const LayerRow& l : d.layers) EXPECT_NEAR(l.time_ns, of_layer.at({l.pass, l.layer}), 1e-9 * l.time_ns) << l.pass << l.layer;
+    ASSERT_EQ(d.passes.size(), of_pass.size());
+    for (const PassRow& p : d.passes) EXPECT_NEAR(p.time_ns, of_pass.at(p.name), 1e-9 * p.time_ns) << p.name;
+  }
 }
 
 TEST(ToRecording, WithoutRangesAndRulesPassesAreUnknown) {
