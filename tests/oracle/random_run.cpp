@@ -39,6 +39,7 @@ struct Planned {
   int64_t duration_ns = 0;  // about
   int64_t gap_ns = 0;       // in front of it
   bool waits = false;       // for everything launched before it
+  bool near = false;        // begins and ends on all ranks within a few 100 ns, which bounds their clocks
 };
 
 LaunchRecord operation(Activity activity, std::string name, std::string path, int64_t stream) {
@@ -129,10 +130,16 @@ Shape random_shape(Dice& dice, int64_t ranks) {
     if (ranks > 1 && i > 2 && dice.one_in(6))
       for (Planned& p : planned_collective(dice, bucket++, copies)) s.plan.push_back(p);
   }
-  // Every step has a kernel in a leaf; a rank has a collective at the head, which bounds the clocks.
+  // Every step has a kernel in a leaf.
   s.plan.front().launch = operation(Activity::kernel, "embed(int *)", "step/encoder/-/embedding", 7);
   s.plan.front().launch.grid = s.plan.front().launch.block = {128, 1, 1};
-  if (ranks > 1) s.plan.push_back(planned_collective(dice, bucket, copies).front());
+  if (ranks > 1) s.plan.push_back(planned_collective(dice, bucket++, copies).front());
+  if (ranks > 1 && !dice.one_in(4)) {
+    Planned p = planned_collective(dice, bucket, copies).front();
+    p.duration_ns = 1;
+    p.near = true;
+    s.plan.insert(s.plan.begin(), p);
+  }
   std::map<Activity, int64_t> count;
   int64_t correlation = 100;
   for (Planned& p : s.plan) {
@@ -160,7 +167,11 @@ std::vector<std::vector<LaunchRecord>> random_step(Dice& dice, const Shape& s, i
       for (const auto& [stream, ended] : free[r])
         if (p.waits || stream == l.stream || (together && stream < 20)) ready = std::max(ready, ended);
       l.start_ns = ready + p.gap_ns + (ranks > 1 ? dice.upto(2000) : 0);
-      const double factor = all * (1 + s.jitter * (dice.part() - 0.5));
+      double factor = all * (1 + s.jitter * (dice.part() - 0.5));
+      // A rank falls behind: its host comes late, or an operation takes longer there.
+      if (ranks > 1 && dice.one_in(12)) l.start_ns += dice.upto(60'000);
+      if (ranks > 1 && dice.one_in(12)) factor *= 1 + dice.part();
+      if (p.near) l.start_ns = begin_ns + dice.upto(300);
       l.end_ns = l.start_ns + std::max<int64_t>(1, std::llround(static_cast<double>(p.duration_ns) * factor));
       free[r][l.stream] = l.end_ns;
       arrive = std::max(arrive, l.start_ns);
@@ -168,7 +179,7 @@ std::vector<std::vector<LaunchRecord>> random_step(Dice& dice, const Shape& s, i
     }
     for (size_t r = 0; together && r < ranks; ++r) {
       LaunchRecord& l = steps[r].back();
-      l.end_ns = std::max(l.end_ns, arrive + 1 + dice.upto(9000));
+      l.end_ns = std::max(l.end_ns, arrive + 1 + dice.upto(p.near ? 300 : 9000));
       free[r][l.stream] = l.end_ns;
     }
   }
