@@ -77,30 +77,37 @@ Planned planned_work(Dice& dice, int64_t streams, bool graph) {
   return p;
 }
 
-// One collective: a kernel of NCCL, or several copies by streams of their own.
+// One collective: a kernel of NCCL, beside which a cast runs; or several copies by streams of their own, in front of which ranks may meet and
+// between or behind which they add up what came. What carries nothing between ranks is communication too, but no part of the collective.
 std::vector<Planned> planned_collective(Dice& dice, int64_t bucket, bool copies) {
   static const std::vector<std::string> kKinds = {"all_reduce", "reduce_scatter", "all_gather"};
+  const std::string& kind = dice.of(kKinds);
   const std::string words = stepscope::collective_range(
-      {dice.of(kKinds), dice.one_in(2) ? "bf16" : "fp32", 4 * dice.between(1000, 9'000'000), dice.one_in(3) ? -1 : bucket});
-  const std::string path = "step/communication/-/reduce_gradients/" + words;
+      {kind, dice.one_in(2) ? "bf16" : "fp32", 4 * dice.between(1000, 9'000'000), dice.one_in(3) ? -1 : bucket});
+  const std::string leaf =
+      std::string("step/communication/-/") + (kind == "all_gather" && dice.one_in(2) ? "gather_weights" : "reduce_gradients");
+  const std::string path = leaf + "/" + words;
   std::vector<Planned> list;
-  for (int64_t part = 0, parts = copies ? dice.between(1, 4) : 1; part < parts; ++part) {
-    Planned p;
-    p.launch = operation(copies ? Activity::copy : Activity::kernel, copies ? "copy DtoD" : "ncclDevKernel_AllReduce_Sum_f32_RING_LL()",
-                         path, 20 + part);
-    p.launch.grid = p.launch.block = {8, 1, 1};
-    p.launch.bytes = copies ? 1000 : 0;
-    p.duration_ns = dice.between(5000, 80'000);
+  const auto add = [&](Activity activity, const char* name, const std::string& in, int64_t stream, int64_t longest_ns) {
+    Planned& p = list.emplace_back();
+    p.launch = operation(activity, name, in, stream);
+    if (activity == Activity::kernel) p.launch.grid = p.launch.block = {8, 1, 1};
+    if (activity == Activity::copy) p.launch.bytes = 1000;
+    p.duration_ns = dice.between(longest_ns / 16, longest_ns);
     p.gap_ns = dice.upto(9000);
-    list.push_back(p);
+  };
+  if (!copies) {
+    add(Activity::kernel, "ncclDevKernel_AllReduce_Sum_f32_RING_LL()", path, 20, 80'000);
+    if (dice.one_in(4)) add(Activity::kernel, "cast(float *)", dice.one_in(2) ? path : leaf, 20, 30'000);
+    return list;
   }
-  if (copies && dice.one_in(2)) {  // adds what came: communication, but of no collective
-    Planned p;
-    p.launch = operation(Activity::kernel, "add_slices(float *)", "step/communication/-/reduce_gradients", 20);
-    p.launch.grid = p.launch.block = {64, 1, 1};
-    p.duration_ns = dice.between(2000, 30'000);
-    list.push_back(p);
+  if (dice.one_in(2)) add(Activity::kernel, "wait_for_ranks_kernel(int)", path, 20, 5000);
+  for (int64_t part = 0, parts = dice.between(1, 4); part < parts; ++part) {
+    add(Activity::copy, "copy DtoD", path, 20 + part, 80'000);
+    if (dice.one_in(6)) add(Activity::kernel, "add_slices(float *)", path, 20, 30'000);
   }
+  if (dice.one_in(3)) add(Activity::kernel, "add_slices(float *)", leaf, 20, 30'000);
+  if (dice.one_in(4)) add(Activity::copy, "copy DtoD", leaf, 20, 30'000);  // within its own GPU
   return list;
 }
 
@@ -150,6 +157,11 @@ Shape random_shape(Dice& dice, int64_t ranks) {
   return s;
 }
 
+// In a range below the leaf "step/communication/-/OP".
+bool inside_collective(const LaunchRecord& l) {
+  return l.path.starts_with("step/communication/") && std::count(l.path.begin(), l.path.end(), '/') >= 4;
+}
+
 // The operations of one step of every rank; collectives end on no rank before all ranks have begun them.
 std::vector<std::vector<LaunchRecord>> random_step(Dice& dice, const Shape& s, int64_t number, int64_t begin_ns, size_t ranks) {
   std::vector<std::vector<LaunchRecord>> steps(ranks);
@@ -157,7 +169,7 @@ std::vector<std::vector<LaunchRecord>> random_step(Dice& dice, const Shape& s, i
   const double all = 1 + s.jitter * (dice.part() - 0.5);
   for (size_t i = 0; i < s.plan.size(); ++i) {
     const Planned& p = s.plan[i];
-    const bool together = p.launch.path.find("reduce_gradients/") != std::string::npos;
+    const bool together = inside_collective(p.launch);
     int64_t arrive = 0;
     for (size_t r = 0; r < ranks; ++r) {
       LaunchRecord l = p.launch;
@@ -198,8 +210,6 @@ StepRecord step_of(const std::vector<LaunchRecord>& launches, int64_t number) {
   }
   return s;
 }
-
-bool inside_collective(const LaunchRecord& l) { return l.path.find("reduce_gradients/") != std::string::npos; }
 
 // One record for each kernel and counted step. SMs have warps for 5 to 100% of a kernel's time.
 void count_kernels(Dice& dice, Recording& r, const Shape& s, int64_t first_step) {
@@ -343,6 +353,18 @@ RunInfo random_trainer(Dice& dice, const Shape& s, int64_t steps) {
   return run;
 }
 
+// What links do alone: a few sizes of each kind, not of every type, and of another number of ranks too.
+LinkCeilings random_links(Dice& dice, int64_t size) {
+  LinkCeilings links;
+  for (const char* communicator : {"nccl", "peer", "staged"})
+    for (const char* kind : {"all_reduce", "reduce_scatter", "all_gather", "all_gather_in_place"})
+      for (const char* type : {"fp32", "bf16"})
+        for (const int64_t ranks : {size, size + 1})
+          for (int64_t bytes = 2000, unknown = dice.upto(5); unknown && bytes < 60'000'000; bytes *= dice.between(2, 30))
+            links.points.push_back({communicator, kind, type, ranks, bytes, 2000 + 1e-3 * static_cast<double>(bytes) * dice.part()});
+  return links;
+}
+
 }  // namespace
 
 Run random_run(uint64_t seed, int64_t size) {
@@ -394,6 +416,7 @@ Run random_run(uint64_t seed, int64_t size) {
     if (dice.one_in(2)) std::reverse(rec.launches.begin(), rec.launches.end());
   }
   if (!dice.one_in(3)) out.run = random_trainer(dice, shape, first_traced + shape.traced);
+  if (size > 1 && !dice.one_in(4)) out.join.links = random_links(dice, size);
   out.ceilings = fixture::round_ceilings();
   out.ceilings.read_bytes_per_s = 1.3e12;
   out.ceilings.write_bytes_per_s = 0.8e12;

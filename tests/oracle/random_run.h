@@ -14,6 +14,7 @@ struct Run {
   std::vector<profiler::RankRecording> ranks;  // one without a rank of its own where `ranks` was 1
   std::optional<profiler::RunInfo> run;
   profiler::Ceilings ceilings;
+  profiler::JoinOptions join;
   profiler::ProfileOptions options;
 };
 

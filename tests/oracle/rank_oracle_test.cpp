@@ -19,7 +19,7 @@ using oracle::Operation;
 
 // One collective on one rank, by that rank's clock.
 struct Collective {
-  std::string words, kernel;  // "all_reduce fp32 1000 bucket 3"
+  std::string words, kernel, op;  // "all_reduce fp32 1000 bucket 3"
   std::vector<oracle::Stretch> parts;
   Maybe ready;  // end of the work launched directly before it
   std::string during;
@@ -47,10 +47,11 @@ struct Rank {
 
 double start_of(const Operation& o) { return static_cast<double>(o.record->start_ns); }
 double end_of(const Operation& o) { return static_cast<double>(o.record->end_ns); }
-// The collective's own range inside the leaf; "" of what is in none.
-std::string words_of(const Operation& o) {
-  const std::string leaf = "step/communication/-/reduce_gradients/";
-  return o.record->path.starts_with(leaf) ? o.record->path.substr(leaf.size()) : "";
+std::string words_of(const Operation& o) { return oracle::collective_words(o.record->path); }
+// Between ranks: NCCL's kernels, copies, and the kernel in which ranks meet before copies. Sums and casts carry nothing.
+bool carries(const Operation& o) {
+  return !words_of(o).empty() && (o.record->activity == Activity::copy || o.record->name.starts_with("nccl") ||
+                                  o.record->name.starts_with("wait_for_ranks_kernel"));
 }
 
 std::vector<Collective> collectives_of(const oracle::Step& step) {
@@ -62,9 +63,9 @@ std::vector<Collective> collectives_of(const oracle::Step& step) {
   const Operation* work = nullptr;
   for (const Operation* o : launched) {
     if (!o->communication) work = o;
-    if (words_of(*o).empty()) continue;
+    if (!carries(*o)) continue;
     if (list.empty() || list.back().words != words_of(*o)) {
-      list.push_back({words_of(*o), o->record->name, {}, {}, ""});
+      list.push_back({words_of(*o), o->record->name, o->place->op, {}, {}, ""});
       if (work) {
         list.back().ready = end_of(*work);
         list.back().during = work->place ? work->place->pass : "";
@@ -112,7 +113,7 @@ Exposure exposure_of(const std::vector<Rank>& ranks, const Rank& rank) {
   for (const Operation& o : rank.step.operations) {
     first = std::min(first, start_of(o) + rank.offset);
     last = std::max(last, end_of(o) + rank.offset);
-    if (words_of(o).empty()) add(start_of(o) + rank.offset, end_of(o) + rank.offset, o.communication, kNone, 0);
+    if (!carries(o)) add(start_of(o) + rank.offset, end_of(o) + rank.offset, o.communication, kNone, 0);
   }
   Exposure e;
   e.shares.resize(rank.collectives.size());
@@ -221,6 +222,23 @@ double bytes_of(const std::string& words) {
   return std::stod(words.substr(elements)) * (words.substr(type, 4) == "bf16" ? 2 : 4);
 }
 
+// Time of a collective alone: along the logarithms between two sizes that were measured, by the bandwidth of the largest above it, and as long
+// as the smallest below that.
+Maybe alone_ns(const LinkCeilings& links, const std::string& communicator, const std::string& kind, const std::string& type, size_t ranks,
+               double bytes) {
+  const LinkPoint *below = nullptr, *above = nullptr;
+  for (const LinkPoint& p : links.points) {
+    if (p.communicator != communicator || p.kind != kind || p.type != type || p.ranks != static_cast<int64_t>(ranks)) continue;
+    if (static_cast<double>(p.bytes) <= bytes && (!below || p.bytes > below->bytes)) below = &p;
+    if (static_cast<double>(p.bytes) > bytes && (!above || p.bytes < above->bytes)) above = &p;
+  }
+  if (!below) return above ? Maybe(above->time_ns) : Maybe();
+  const auto size = static_cast<double>(below->bytes);
+  if (!above) return below->time_ns * bytes / size;
+  const double share = std::log(bytes / size) / std::log(static_cast<double>(above->bytes) / size);
+  return below->time_ns * std::pow(above->time_ns / below->time_ns, share);
+}
+
 class RankOracle {
  public:
   RankOracle(const oracle::Run& run, const ProfileDocument& d) : run_(run), d_(d) {
@@ -244,6 +262,7 @@ class RankOracle {
     expect_ranks();
     expect_collectives();
     expect_pass_cells();
+    expect_lanes();
   }
 
  private:
@@ -294,18 +313,24 @@ class RankOracle {
     near("world.exposed_transfer_ns", transfer, w.exposed_transfer_ns);
     near("world.exposed_drain_ns", drain, w.exposed_drain_ns);
     double bytes = 0, moved = 0, transfers = 0, times = 0;
+    Maybe alone = 0;
     for (size_t j = 0; j < e.shares.size(); ++j) {
       const std::string& words = ranks_[0].collectives[j].words;
       bytes += bytes_of(words);
       moved += bytes_of(words) * factor_of(words, ranks_.size());
       transfers += over_ranks([&](size_t r) { return exposures_[r].shares[j].transfer; });
       times += over_ranks([&](size_t r) { return ranks_[r].end(j) - ranks_[r].begin(j); });
+      const bool resolved = over_ranks([&](size_t r) { return exposures_[r].shares[j].transfer; }) > uncertainty_;
+      const Maybe one = resolved ? alone_of(ranks_[0].collectives[j]) : Maybe();
+      alone = alone && one ? Maybe(*alone + *one) : Maybe();
     }
     near("world.bytes", bytes, w.bytes);
     near("world.paid_bytes_per_s", moved / times * 1e9, w.paid_bytes_per_s);
     if (std::fabs(transfers - uncertainty_ * static_cast<double>(e.shares.size())) > 10)
       near("world.bus_bytes_per_s",
            transfers > uncertainty_ * static_cast<double>(e.shares.size()) ? Maybe(moved / transfers * 1e9) : Maybe(), w.bus_bytes_per_s);
+    // Where each has a ceiling their sum is long enough too.
+    near("world.of_link_ceiling_pct", alone ? Maybe(*alone / transfers * 100) : Maybe(), w.of_link_ceiling_pct);
     if (run_.run) near("world.tokens_per_s", static_cast<double>(n) * *d_.timing.tokens_per_s, w.tokens_per_s);
   }
 
@@ -381,6 +406,7 @@ class RankOracle {
       EXPECT_EQ(*row.kind + " " + *row.type, c.words.substr(0, row.kind->size() + 1 + row.type->size())) << what;
       EXPECT_EQ(row.during.value_or(""), c.during) << what;
       EXPECT_EQ(row.kernel, c.kernel) << what;
+      EXPECT_EQ(row.op.value_or(""), c.op) << what;
       EXPECT_EQ(static_cast<double>(row.bytes.value()), bytes_of(c.words)) << what;
       EXPECT_EQ(row.bucket ? " bucket " + std::to_string(*row.bucket) : "",
                 c.words.substr(std::min(c.words.find(" bucket"), c.words.size())));
@@ -393,12 +419,25 @@ class RankOracle {
       near(what + "hidden_ns", over_ranks([&](size_t r) { return exposures_[r].shares[j].hidden; }), row.hidden_ns);
       near(what + "paid_bytes_per_s", moved / time * 1e9, row.paid_bytes_per_s);
       near(what + "bus_bytes_per_s", transfer > uncertainty_ ? Maybe(moved / transfer * 1e9) : Maybe(), row.bus_bytes_per_s);
+      const Maybe alone = transfer > uncertainty_ ? alone_of(c) : Maybe();
+      near(what + "of_link_ceiling_pct", alone ? Maybe(*alone / transfer * 100) : Maybe(), row.of_link_ceiling_pct);
       const Late& l = arrivals_[j];
       EXPECT_EQ(row.last_rank, l.rank ? std::optional(static_cast<int64_t>(*l.rank)) : std::nullopt) << what;
       near(what + "late_ns", l.rank ? Maybe(l.ns) : Maybe(), row.late_ns);
       EXPECT_EQ(row.late_because.value_or(""), l.because) << what;
       for (size_t r = 0; r < ranks_.size(); ++r) expect_share(what, j, r);
     }
+  }
+
+  // Weights travel by way of memory that ranks have opened to each other, where that was measured.
+  Maybe alone_of(const Collective& c) const {
+    if (!run_.join.links) return std::nullopt;
+    const std::string communicator = c.kernel.starts_with("nccl") ? "nccl" : c.kernel.starts_with("wait_for_ranks") ? "peer" : "staged";
+    const std::string kind = c.words.substr(0, c.words.find(' ')), type = c.words.substr(kind.size() + 1, 4);
+    if (c.op == "gather_weights")
+      if (const Maybe in_place = alone_ns(*run_.join.links, communicator, kind + "_in_place", type, ranks_.size(), bytes_of(c.words)))
+        return in_place;
+    return alone_ns(*run_.join.links, communicator, kind, type, ranks_.size(), bytes_of(c.words));
   }
 
   void expect_share(std::string what, size_t j, size_t r) const {
@@ -428,6 +467,24 @@ class RankOracle {
         if (other.begin() < c.begin() && other.end() > *c.ready) queue_for = "collective";
     }
     EXPECT_EQ(at->queue_for.value_or(""), queue_for) << what;
+  }
+
+  // Every operation of every rank, from the begin of main_rank's step.
+  void expect_lanes() const {
+    const double zero = ranks_[main_].step.begin_ns + ranks_[main_].offset;
+    size_t count = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      for (const Operation& o : ranks_[r].step.operations) {
+        ++count;
+        const double start = start_of(o) + ranks_[r].offset - zero;
+        const auto is = [&](const LaneRow& l) {
+          return l.rank == static_cast<int64_t>(r) && l.name == o.record->name && l.stream == o.record->stream &&
+                 std::fabs(l.start_ns - start) < 1e-3 && l.shown_ns == o.own_ns && l.pass.value_or("") == (o.place ? o.place->pass : "") &&
+                 l.op.value_or("") == (o.place ? o.place->op : "");
+        };
+        EXPECT_EQ(std::count_if(d_.lanes.begin(), d_.lanes.end(), is), 1) << "rank " << r << " " << o.record->name << " at " << start;
+      }
+    EXPECT_EQ(d_.lanes.size(), count);
   }
 
   // What the table of passes shows beside each pass: the rank with most time in it, and what main_rank hides of its communication.
@@ -463,7 +520,7 @@ TEST(RankOracle, EveryNumberOfRandomRanksIsWhatTheDefinitionsGive) {
     const int64_t size = 2 + static_cast<int64_t>(seed % 3);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::to_string(size) + " ranks");
     const oracle::Run run = oracle::random_run(seed, size);
-    const ProfileDocument d = join_ranks(run.ranks, run.run, run.ceilings, run.options, {});
+    const ProfileDocument d = join_ranks(run.ranks, run.run, run.ceilings, run.options, run.join);
     RankOracle(run, d).expect_all();
     late += d.world.slowest_rank.has_value();
     not_rank_0 += d.world.main_rank != 0;

@@ -138,9 +138,7 @@ void add_floor(Operation& o, const Recording& r, const std::optional<RunInfo>& r
 void add_counters(Step& s, const Recording& r) {
   std::vector<Operation*> kernels;  // in launch order, without those that counted steps leave out
   for (Operation& o : s.operations)
-    if (is_kernel(o) && !(r.rank && o.record->path.find(" bucket ") != std::string::npos) &&
-        !(r.rank && o.record->name.starts_with("nccl")))
-      kernels.push_back(&o);
+    if (is_kernel(o) && !(r.rank && !collective_words(o.record->path).empty())) kernels.push_back(&o);
   std::sort(kernels.begin(), kernels.end(), [](const Operation* a, const Operation* b) { return a->record->index < b->record->index; });
   for (size_t k = 0; k < kernels.size(); ++k)
     for (const CounterSet& set : r.counter_sets)
@@ -475,6 +473,12 @@ void expect_timeline(const Step& s, const Recording& r, const ProfileDocument& d
 }
 
 }  // namespace
+
+std::string collective_words(const std::string& path) {
+  const std::string pass = "step/communication/-/";
+  const size_t behind_op = path.starts_with(pass) ? path.find('/', pass.size()) : std::string::npos;
+  return behind_op == std::string::npos ? "" : path.substr(behind_op + 1);
+}
 
 Step shown_step(const Recording& r, const std::optional<RunInfo>& run, const Ceilings& ceilings) {
   Step s;

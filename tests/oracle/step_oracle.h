@@ -50,6 +50,9 @@ struct Step {
   bool from_medians = true;
 };
 
+// "all_reduce fp32 1000 bucket 3" of "step/communication/-/OP/all_reduce fp32 1000 bucket 3"; "" of what is in no such range.
+std::string collective_words(const std::string& path);
+
 // The step that a document shows, with all that is known of each of its operations.
 Step shown_step(const profiler::Recording& recording, const std::optional<profiler::RunInfo>& run, const profiler::Ceilings& ceilings);
 
