@@ -522,6 +522,7 @@ TEST(RankOracle, EveryNumberOfRandomRanksIsWhatTheDefinitionsGive) {
     const oracle::Run run = oracle::random_run(seed, size);
     const ProfileDocument d = join_ranks(run.ranks, run.run, run.ceilings, run.options, run.join);
     RankOracle(run, d).expect_all();
+    if (seed % 4 == 0) oracle::expect_readable(d);
     late += d.world.slowest_rank.has_value();
     not_rank_0 += d.world.main_rank != 0;
     if (HasFailure()) return;

@@ -7,6 +7,8 @@
 #include <functional>
 #include <set>
 
+#include "profiler/document/json.h"
+
 namespace oracle {
 
 using namespace profiler;
@@ -16,6 +18,15 @@ void expect_near(const std::string& what, const Maybe& expected, const Maybe& fo
       << what << ": expected " << expected.value_or(NAN) << ", found " << found.value_or(NAN);
   if (!expected) return;
   EXPECT_NEAR(*expected, *found, 1e-6 + 1e-9 * std::fabs(*expected)) << what;
+}
+
+void expect_readable(const ProfileDocument& d) {
+  const std::string text = to_json(d);
+  try {
+    EXPECT_EQ(to_json(profile_from_json(text, "document")), text);
+  } catch (const std::exception& refused) {
+    ADD_FAILURE() << refused.what();
+  }
 }
 
 Maybe quantile(std::vector<double> v, double part) {

@@ -37,6 +37,7 @@ TEST(StepOracle, EveryNumberOfARandomStepIsWhatSweepsAndPlainSumsGive) {
     const ProfileDocument d = build_profile(r, run.run, run.ceilings, run.options);
     oracle::expect_step(r, run.run, run.ceilings, d);
     oracle::expect_surroundings(r, run.run, run.options, d);
+    if (seed % 4 == 0) oracle::expect_readable(d);
     ++(d.collection.time_basis == "one_traced_step" ? of_one_step : of_medians);
     if (HasFailure()) return;  // the first seed tells enough
   }
