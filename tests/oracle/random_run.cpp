@@ -314,6 +314,7 @@ void add_steps(Dice& dice, Recording& r, const std::vector<std::vector<LaunchRec
   double clock = 1980, power = 100;
   Phase last = Phase::warmup;
   const bool sampled = !dice.one_in(8);
+  const int64_t throttles = dice.one_in(2) ? 9 : 400;  // one in so many samples
   for (int64_t time = begin - 50'000'000; sampled && time < traced.back().back().end_ns + 5'000'000;) {
     const Phase phase = phase_at(time);
     if (phase != last || dice.one_in(30)) clock = 1980 - 15 * static_cast<double>(dice.upto(30)), power = 100 + 600 * dice.part();
@@ -325,7 +326,9 @@ void add_steps(Dice& dice, Recording& r, const std::vector<std::vector<LaunchRec
     sample.memory_clock_mhz = 3200;
     sample.power_w = power + 10 * dice.part();
     sample.temperature_c = 40 + static_cast<double>(dice.upto(30));
-    sample.throttle_reasons = dice.one_in(9) ? 4 : dice.one_in(9) ? 1 : 0;  // power cap; idle, which is no slowdown
+    // Idle, which is no slowdown; of those that are, two in one sample at times.
+    static const std::vector<uint64_t> kReasons = {1, 4, 8, 0x20, 0x40, 0x80, 4 | 0x20, 1 | 8};
+    if (dice.one_in(throttles)) sample.throttle_reasons = dice.of(kReasons);
     r.environment.push_back(sample);
     time += phase == Phase::timed      ? dice.between(80, 120) * 1'000'000
             : phase == Phase::activity ? dice.between(20, 400) * 1000

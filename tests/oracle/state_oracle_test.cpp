@@ -183,7 +183,7 @@ void expect_row(const Process& p, size_t first, size_t last, const StateRow& row
 
 TEST(StateOracle, WhatIsCoolAndWarmAndWhatItTookIsWhatTheDefinitionsGive) {
   int64_t warm_rows = 0, unknown = 0, without_energy = 0;
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Process p = random_process(seed);
     const ProfileDocument d = build_profile(p.recording, p.run, {}, p.options);
@@ -215,7 +215,7 @@ TEST(StateOracle, WhatIsCoolAndWarmAndWhatItTookIsWhatTheDefinitionsGive) {
     if (HasFailure()) return;
   }
   EXPECT_GT(warm_rows, 20);
-  EXPECT_GT(unknown, 3);
+  EXPECT_GT(unknown, 1);
   EXPECT_GT(without_energy, 10);
 }
 

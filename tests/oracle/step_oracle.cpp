@@ -576,6 +576,7 @@ void expect_surroundings(const Recording& r, const std::optional<RunInfo>& run, 
   // environment: samples of the timed steps; power behind their first second
   std::vector<double> sm, memory, power, temperature;
   int64_t first = 0, throttled = 0;
+  std::set<std::string> reasons;
   for (const EnvironmentSample& e : r.environment) {
     if (e.phase != Phase::timed) continue;
     if (sm.empty()) first = e.time_ns;
@@ -583,11 +584,15 @@ void expect_surroundings(const Recording& r, const std::optional<RunInfo>& run, 
     memory.push_back(e.memory_clock_mhz);
     temperature.push_back(e.temperature_c);
     if (e.time_ns >= first + 1'000'000'000) power.push_back(e.power_w);
-    throttled += e.throttle_reasons == 4;
+    throttled += (e.throttle_reasons & ~uint64_t{1}) != 0;  // idle is no slowdown
+    for (const auto& [bit, word] : std::map<uint64_t, std::string>{
+             {4, "power_cap"}, {8, "hw_slowdown"}, {0x20, "sw_thermal"}, {0x40, "hw_thermal"}, {0x80, "power_brake"}})
+      if (e.throttle_reasons & bit) reasons.insert(word);
   }
   const EnvironmentSection& env = d.environment;
   EXPECT_EQ(env.samples.value_or(0), static_cast<int64_t>(sm.size()));
   EXPECT_EQ(env.throttled_samples.value_or(0), throttled);
+  EXPECT_EQ(std::set<std::string>(env.throttle_reasons.begin(), env.throttle_reasons.end()), reasons);
   expect_near("sm_clock_mhz_median", median(sm), env.sm_clock_mhz_median);
   expect_near("sm_clock_mhz_min", quantile(sm, 0), env.sm_clock_mhz_min);
   expect_near("sm_clock_mhz_max", quantile(sm, 1), env.sm_clock_mhz_max);

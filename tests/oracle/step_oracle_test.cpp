@@ -11,7 +11,7 @@ namespace {
 
 using namespace profiler;
 
-constexpr uint64_t kSeeds = 40;
+constexpr uint64_t kSeeds = 30;
 
 // What a collector writes of many steps: statistics of all, and in full only the step shown, or the newest two of which one is shown.
 Recording written_with_statistics(const Recording& r, bool two) {
