@@ -60,6 +60,7 @@ double idle_between(const RankStep& rank, double from_ns, double to_ns) {
     if (cut.end_ns > cut.begin_ns) busy.push_back(cut);
   };
   for (const RankWork& w : rank.work) add(w.time);
+  for (const Interval& other : rank.other_communication) add(other);
   for (const CollectiveRun& c : rank.collectives)
     for (const Interval& part : c.parts) add(part);
   return make_timeline(busy, window).idle_ns;

@@ -201,6 +201,22 @@ TEST(CostModel, WorkAndCommunicationAreSlowerWhereTheyRunAtOnce) {
   EXPECT_DOUBLE_EQ(scaled_step(parts(), overlapped(), with_beside(), {}, none, 2).inflation_ns, 0);
 }
 
+// Products have the rows of one micro-batch, however many of them make a step. Beside those of twice the rows a bucket would take 600 us and
+// 300 be lost.
+TEST(CostModel, WhatRunsBesideACollectiveAreTheProductsOfOneMicroBatch) {
+  LinkCeilings l = with_beside();
+  l.beside.push_back({"nccl", "all_reduce", "fp32", 2, 28'000'000, "product", 8192, 300e3, 600e3, 300e3});
+  StepParts p = scaled(parts(), 2);  // each of two micro-batches is then as long as the step of one
+  p.micro_batches = 2;
+  p.rows = p.tokens / 2;
+  const ScaledStep s = scaled_step(p, overlapped(), l, {}, {}, 2);
+  EXPECT_NEAR(s.hidden_ns, 4 * 400e3, 1e-3);
+  EXPECT_NEAR(s.inflation_ns, 4 * 100e3, 1e-3);
+  p.micro_batches = 1;
+  p.rows = p.tokens;
+  EXPECT_NEAR(scaled_step(p, overlapped(), l, {}, {}, 2).inflation_ns, 4 * 300e3, 1e-3);
+}
+
 TEST(CostModel, LinksThatDoNotSleepTakePowerFromAStepAtTheLimit) {
   LinkCeilings l = with_beside();
   l.awake = {2, 24e6, 24.48e6};  // 2%

@@ -56,6 +56,25 @@ TEST(Arrivals, OnlyWhatCameBehindTheLastCollectiveInStepIsTheReason) {
   }
 }
 
+// Sums of `peer` behind a collective run longer on rank 1 and make it late. They are no op, and nobody waits for the host meanwhile.
+TEST(Arrivals, ARankThatAddsUpWhatCameIsNotIdle) {
+  std::vector<RankStep> ranks(2);
+  for (RankStep& r : ranks) {
+    const int64_t late = &r == &ranks[1] ? 60 : 0;
+    r.window = {0, 900 + late};
+    r.work = {work(0, "qkv", 0, 400), work(1, "proj", 600 + late, 700 + late)};
+    r.collectives = {collective(400, 500), collective(700 + late, 900 + late)};
+    r.other_communication = {{500, 600 + late}};
+  }
+  const std::vector<Arrival> arrivals = arrivals_of(ranks, 10.0);
+  ASSERT_EQ(arrivals[1].last, 1u);
+  EXPECT_DOUBLE_EQ(arrivals[1].late_ns, 60);
+  EXPECT_EQ(arrivals[1].because, "");
+  // What took longer there is then the reason, however little of it.
+  ranks[1].work[1].time.begin_ns -= 5;
+  EXPECT_EQ(arrivals_of(ranks, 10.0)[1].because, "proj");
+}
+
 TEST(Slowest, ARankThatBegunLateIsWaitingForItsHostUntilTheGapsOfAllSayThatItLoadsData) {
   std::vector<RankStep> ranks(2);
   ranks[0].window = {0, 1000};
