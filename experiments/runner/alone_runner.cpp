@@ -156,6 +156,7 @@ class Rounds {
   Ready start(const Runner& r) {
     stop_if_told();
     refuse_strangers_once_ours_left(h_);
+    if (h_.process_begins) h_.process_begins();
     const auto started = now();
     Ready out{arm_of(r.spec, h_)};
     out.arm->start();
