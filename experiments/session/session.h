@@ -47,6 +47,9 @@ struct SessionOptions {
   std::function<BuiltProgram(const BuildOptions&, const Sources&)> build = build_program;  // of an arm with other sources
 };
 
+// Whether `left`, which a command before this one measured of `experiment`, was decided and is not measured again.
+bool stands_in(const Experiment& experiment, const WorkloadSection& left);
+
 // An arm of other sources compiles the same step: there is nothing to measure.
 struct SameStep : stepscope::InputError {
   using InputError::InputError;
