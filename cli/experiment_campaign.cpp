@@ -167,6 +167,8 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands) only_these(f.measure.of_stepping_arms, {}, "needs trainers that step on command; a block runs a command once, to its end");
   if (commands && !f.measure.gate_answers.empty())
     throw InputError("--gate-answers: an experiment's gate keeps them; what --a and --b run is checked by --gate-command alone");
+  if (commands && !f.keep_profiles.empty())
+    throw InputError("--keep-profiles: --a and --b are not profiled; `stepscope profile -- CMD` profiles one");
   if (commands && f.changed) throw InputError("--changed chooses among experiments: two commands are always run");
   if (!commands)
     for (const auto& [given, flag] : {std::pair(!f.step_regex.empty(), "--step-regex"), std::pair(f.skip_steps >= 0, "--skip-steps"),

@@ -95,6 +95,9 @@ void add_to_profile(const Document& document, profiler::ProfileDocument& profile
   }
   profiler::sort_missing(profile);
   for (profiler::OpRow& row : profile.ops) {
+    // Also of ops that this document has not: beside its joules those of another measurement would read as its own.
+    row.energy_j = row.energy_error_j = row.sustained_ns = row.energy_floor_j = row.energy_above_floor_j = std::nullopt;
+    row.energy_bound = std::nullopt;
     for (const OpEnergy& op : document.ops) {
       if (op.pass != row.pass || op.op != row.op) continue;
       row.energy_j = op.joules();

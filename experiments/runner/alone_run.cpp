@@ -332,9 +332,11 @@ std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const D
 std::optional<SelfCheckResult> pieces_check(std::span<const AloneRun> runs) {
   const std::vector<Round> rounds = rounds_of(runs);
   const auto began_s = [](const Round& r) { return std::min(r.a->at_s, r.b->at_s); };
+  // Also where a command heats for longer than the one before it ran, so that it begins to count later: its first process has no rest.
+  const auto begins_a_command = [](const Round& r) { return r.a->rest_s.has_value() != r.b->rest_s.has_value(); };
   size_t last = 0;  // the first round of the last command, whose clock begins anew
   for (size_t i = 1; i < rounds.size(); ++i)
-    if (began_s(rounds[i]) < began_s(rounds[i - 1])) last = i;
+    if (began_s(rounds[i]) < began_s(rounds[i - 1]) || begins_a_command(rounds[i])) last = i;
   if (last == 0) return std::nullopt;
   SelfCheckResult out{SelfCheck::pieces, false, std::nullopt, kNoticePct, std::nullopt, ""};
   std::array<std::vector<double>, 2> d;

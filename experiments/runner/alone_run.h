@@ -138,7 +138,8 @@ std::optional<EqualClocks> equal_clocks_of(std::span<const AloneRun> runs, const
 std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const DeviceLimits& limits,
                                          const std::optional<EqualClocks>& equal_clocks, double alpha);
 
-// One of them, which needs nothing but the runs; nullopt for those of one command.
+// One of them, which needs nothing but the runs; nullopt for those of one command. A command is seen where its clock begins anew or by its first
+// process, which has no rest. Where another change's process was the first, a command that begins to count later than the one before it is not.
 std::optional<SelfCheckResult> pieces_check(std::span<const AloneRun> runs);
 
 }  // namespace experiments

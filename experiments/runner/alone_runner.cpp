@@ -156,6 +156,7 @@ class Rounds {
   Ready start(const Runner& r) {
     stop_if_told();
     refuse_strangers_once_ours_left(h_);
+    if (h_.process_begins) h_.process_begins();
     const auto started = now();
     Ready out{arm_of(r.spec, h_)};
     out.arm->start();
@@ -278,15 +279,18 @@ class Rounds {
     }
   }
 
-  // 0 is the baseline, k + 1 the change k. A round and the next run in opposite orders.
+  bool is_active(size_t k) const { return std::find(active_.begin(), active_.end(), k) != active_.end(); }
+
+  // 0 is the baseline, k + 1 the change k. A round and the next run in opposite orders, without those that left between the two: what stays
+  // must not be drawn anew there, or A might begin both.
   std::vector<size_t> order_of(int round) {
-    std::vector<size_t> now_active{0};
-    for (const size_t k : active_) now_active.push_back(k + 1);
-    if (round % 2 == 0 || order_.size() != now_active.size()) {
-      order_ = now_active;
+    if (round % 2 == 0) {
+      order_ = {0};
+      for (const size_t k : active_) order_.push_back(k + 1);
       // mt19937_64 is the same everywhere, std::shuffle is not.
       for (size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[random_() % (i + 1)]);
     } else {
+      std::erase_if(order_, [&](size_t i) { return i > 0 && !is_active(i - 1); });
       std::reverse(order_.begin(), order_.end());
     }
     return order_;
@@ -296,7 +300,7 @@ class Rounds {
     const std::vector<size_t> order = order_of(round);
     for (size_t position = 0; position < order.size(); ++position) {
       const size_t i = order[position];
-      if (i > 0 && std::find(active_.begin(), active_.end(), i - 1) == active_.end()) continue;
+      if (i > 0 && !is_active(i - 1)) continue;
       Ran ran;
       try {
         ran = process(arms_[i], request(), false);

@@ -108,6 +108,8 @@ struct Hooks {
   // empty.
   std::function<std::optional<std::string>(int own)> foreign_process;
   std::string environment_absent;  // why block_ended is empty
+  // Alone, before every process. `device_between` is asked about what comes behind it when that process is gone. May be empty.
+  std::function<void()> process_begins;
   // The device between two moments in the past; may wait a third of a second for the energy counter to pass the second one. May be empty.
   std::function<DeviceWindow(Clock::time_point from, Clock::time_point to)> device_between;
   DeviceLimits limits;

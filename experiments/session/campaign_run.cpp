@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -21,17 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using stepscope::InputError;
-
-// Same code that was measured says how often the procedure is wrong.
-void record_same_code(const VerdictDocument& document, const fs::path& folder) {
-  for (const WorkloadSection& w : document.workloads) {
-    if (w.reason != reason::kSameCode) continue;
-    const Decision d = decision_of(w.statistics);
-    if (!d.log_ratio) continue;
-    append_to_ledger(ledger_file(folder), {document.at, document.environment.device, w.workload, 0, d.verdict, d.log_ratio->n,
-                                           d.log_ratio->mean, d.log_ratio->sd, "", document.thresholds.minimum_effect_pct});
-  }
-}
 
 // One that cannot be read stands for nothing, and is measured anew.
 std::optional<VerdictDocument> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& studies) {
@@ -95,6 +85,11 @@ class Campaign {
       worst = std::max(worst, code);
     };
     std::vector<bool> heard(experiments.size(), false);
+    const auto left_off = left_off_of(experiments);
+    for (size_t i = 0; i < left_off.size(); ++i)
+      if (left_off[i])
+        for (const WorkloadSection& w : left_off[i]->workloads)
+          if (stands_in(experiments[i], w)) recorded_.emplace(experiments[i].name, w.workload);
     // Kept as soon as it is decided: the rest may take hours, and not end well.
     session_.run(
         experiments, read_ledger(ledger_file(o_.folder)),
@@ -113,9 +108,11 @@ class Campaign {
           }
         },
         [&](size_t i, const VerdictDocument& document) {
-          if (!o_.planted) save_verdict(attempt_of(experiments[i].name), document);
+          if (o_.planted) return;
+          save_verdict(attempt_of(experiments[i].name), document);
+          record_same_code(experiments[i], document);
         },
-        left_off_of(experiments));
+        left_off);
     bool all_heard = true;
     for (size_t i = 0; i < experiments.size(); ++i) {
       if (heard[i]) continue;
@@ -221,10 +218,22 @@ class Campaign {
     // Before it is said: whoever reads may be gone, and then the first word ends this program.
     save(r);
     // A planted slowdown is a test of the procedure.
-    if (!o_.planted && !was_cut_short(r.document)) record_same_code(r.document, o_.folder);
+    if (!o_.planted) record_same_code(e, r.document);
     ran_.push_back(std::move(r));
     if (!o_.json) fmt::print("{}\n", summary_of(ran_.back().document));
     std::fflush(stdout);
+  }
+
+  // Same code that was measured says how often the procedure is wrong. Each measurement once, by the command that made it and as soon as it is
+  // decided: what is recorded only with a document that is whole depends on who goes on with one that was cut short.
+  void record_same_code(const Experiment& e, const VerdictDocument& document) {
+    for (const WorkloadSection& w : document.workloads) {
+      if (w.reason != reason::kSameCode || !recorded_.emplace(e.name, w.workload).second) continue;
+      const Decision d = decision_of(w.statistics);
+      if (!d.log_ratio) continue;
+      append_to_ledger(ledger_file(o_.folder), {document.at, document.environment.device, w.workload, 0, d.verdict, d.log_ratio->n,
+                                                d.log_ratio->mean, d.log_ratio->sd, "", document.thresholds.minimum_effect_pct});
+    }
   }
 
   void save(const Ran& r) const {
@@ -285,6 +294,7 @@ class Campaign {
   ExperimentSession& session_;
   const CampaignOptions& o_;
   std::vector<Ran> ran_, stood_;
+  std::set<std::pair<std::string, std::string>> recorded_;  // {experiment, workload}: in the ledger by now, or a command before this one's
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 // Short blocks need a sample of their own; over seconds one in ten of them is enough, and the sampling itself cannot be seen.
 constexpr auto kSampleInTurns = std::chrono::milliseconds(20), kSampleAlone = std::chrono::milliseconds(100);
 constexpr auto kEnergyPoll = std::chrono::milliseconds(5);
-constexpr double kKept_s = 120, kSlowestCounter_s = 0.3;
+constexpr double kSlowestCounter_s = 0.3;
 
 }  // namespace
 
@@ -38,6 +38,48 @@ std::optional<double> EnergyCounter::between(double from_s, double to_s, std::st
 
 void EnergyCounter::forget_before(double at_s) {
   while (changes_.size() > 2 && changes_[1].at_s < at_s) changes_.pop_front();
+}
+
+void DeviceHistory::add(const Sample& sample) {
+  samples_.push_back(sample);
+  while (!samples_.empty() && samples_.front().at_s < began_s_) samples_.pop_front();
+  energy_.forget_before(began_s_);
+}
+
+std::optional<BlockEnvironment> DeviceHistory::since_begin() const {
+  BlockEnvironment e;
+  for (auto s = samples_.rbegin(); s != samples_.rend() && s->at_s >= began_s_; ++s) {
+    ++e.samples;
+    e.sm_clock_mhz += s->sm_clock_mhz;
+    e.power_w = std::max(e.power_w, s->power_w);
+    e.temperature_c = std::max(e.temperature_c, s->temperature_c);
+    e.throttle_reasons |= s->throttle_reasons;
+  }
+  if (e.samples == 0) return std::nullopt;
+  e.sm_clock_mhz /= e.samples;
+  return e;
+}
+
+DeviceWindow DeviceHistory::between(double from_s, double to_s) const {
+  DeviceWindow w;
+  double clocks = 0, power = 0;
+  // Asked for every tenth of a second of a process that may have run for an hour, while no sample can be taken.
+  auto s = std::lower_bound(samples_.begin(), samples_.end(), from_s, [](const Sample& x, double at_s) { return x.at_s < at_s; });
+  for (; s != samples_.end() && s->at_s < to_s; ++s) {
+    ++w.samples;
+    clocks += s->sm_clock_mhz;
+    power += s->power_w;
+    w.temperature_c = std::max(w.temperature_c.value_or(0), s->temperature_c);
+    w.throttle_reasons |= s->throttle_reasons;
+  }
+  if (w.samples > 0) {
+    w.sm_clock_mhz = clocks / w.samples;
+    w.sampled_power_w = w.power_w = power / w.samples;
+  } else {
+    w.absent = "no sample fell into it";
+  }
+  w.joules = energy_.between(from_s, to_s, w.energy_absent);
+  return w;
 }
 
 DeviceWatch::DeviceWatch(const Gpu& gpu, bool arms_use_gpu) {
@@ -76,10 +118,7 @@ bool DeviceWatch::take_sample() {
   for (const std::string* why : {&clock.why_not, &power.why_not, &temperature.why_not, &reasons.why_not})
     if (!why->empty()) absent_ = *why;
   if (!clock || !power || !temperature || !reasons) return false;
-  const auto now = Clock::now();
-  samples_.push_back({now, *clock.value, *power.value, *temperature.value, *reasons.value});
-  while (seconds(now) - seconds(samples_.front().at) > kKept_s) samples_.pop_front();
-  energy_.forget_before(seconds(now) - kKept_s);
+  history_.add({seconds(Clock::now()), *clock.value, *power.value, *temperature.value, *reasons.value});
   return true;
 }
 
@@ -94,7 +133,7 @@ void DeviceWatch::watch() {
       const auto energy = device_->energy_mj();
       const std::lock_guard lock(mutex_);
       if (energy)
-        energy_.add(seconds(Clock::now()), static_cast<double>(*energy.value) * 1e-3);
+        history_.add_energy(seconds(Clock::now()), static_cast<double>(*energy.value) * 1e-3);
       else
         energy_absent_ = energy.why_not;
     }
@@ -107,43 +146,27 @@ void DeviceWatch::watch() {
 
 std::optional<BlockEnvironment> DeviceWatch::since_begin() {
   const std::lock_guard lock(mutex_);
-  BlockEnvironment e;
-  for (auto s = samples_.rbegin(); s != samples_.rend() && s->at >= block_begin_; ++s) {
-    ++e.samples;
-    e.sm_clock_mhz += s->sm_clock_mhz;
-    e.power_w = std::max(e.power_w, s->power_w);
-    e.temperature_c = std::max(e.temperature_c, s->temperature_c);
-    e.throttle_reasons |= s->throttle_reasons;
-  }
-  if (e.samples == 0) return std::nullopt;
-  e.sm_clock_mhz /= e.samples;
-  return e;
+  return history_.since_begin();
+}
+
+void DeviceWatch::begin(bool in_turns) {
+  const std::lock_guard lock(mutex_);
+  in_turns_ = in_turns;
+  history_.begin(seconds(Clock::now()));
 }
 
 DeviceWindow DeviceWatch::between(Clock::time_point from, Clock::time_point to) {
   // Until the counter has moved past the end.
   const auto patience = to + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kSlowestCounter_s));
   std::unique_lock lock(mutex_);
-  in_turns_ = false;
-  while (energy_absent_.empty() && energy_.last_change_s() < seconds(to) && Clock::now() < patience) wake_.wait_for(lock, kEnergyPoll);
-  DeviceWindow w;
-  double clocks = 0, power = 0;
-  for (const Sample& s : samples_) {
-    if (s.at < from || s.at >= to) continue;
-    ++w.samples;
-    clocks += s.sm_clock_mhz;
-    power += s.power_w;
-    w.temperature_c = std::max(w.temperature_c.value_or(0), s.temperature_c);
-    w.throttle_reasons |= s.throttle_reasons;
+  while (energy_absent_.empty() && history_.last_energy_change_s() < seconds(to) && Clock::now() < patience)
+    wake_.wait_for(lock, kEnergyPoll);
+  DeviceWindow w = history_.between(seconds(from), seconds(to));
+  if (w.samples == 0 && !absent_.empty()) w.absent = absent_;
+  if (!energy_absent_.empty()) {
+    w.joules.reset();
+    w.energy_absent = energy_absent_;
   }
-  if (w.samples > 0) {
-    w.sm_clock_mhz = clocks / w.samples;
-    w.sampled_power_w = w.power_w = power / w.samples;
-  } else {
-    w.absent = absent_.empty() ? "no sample fell into it" : absent_;
-  }
-  w.energy_absent = energy_absent_;
-  if (w.energy_absent.empty()) w.joules = energy_.between(seconds(from), seconds(to), w.energy_absent);
   return w;
 }
 
@@ -153,11 +176,8 @@ void DeviceWatch::add_to(Hooks& hooks) {
     hooks.environment_absent = absent();
     return;
   }
-  hooks.block_begins = [this](char) {
-    const std::lock_guard lock(mutex_);
-    in_turns_ = true;
-    block_begin_ = Clock::now();
-  };
+  hooks.block_begins = [this](char) { begin(true); };
+  hooks.process_begins = [this] { begin(false); };
   hooks.block_ended = [this] { return since_begin(); };
   hooks.device_between = [this](Clock::time_point from, Clock::time_point to) { return between(from, to); };
   hooks.foreign_process = [this](int own) -> std::optional<std::string> {

@@ -37,6 +37,30 @@ class EnergyCounter {
   std::deque<Change> changes_;
 };
 
+// What was read of a device since the process or the block that runs there began, however long that is: it is asked for when the process is
+// gone. Times are seconds on one clock.
+class DeviceHistory {
+ public:
+  struct Sample {
+    double at_s = 0, sm_clock_mhz = 0, power_w = 0, temperature_c = 0;
+    uint64_t throttle_reasons = 0;
+  };
+  // What came before is forgotten with the next sample.
+  void begin(double at_s) { began_s_ = at_s; }
+  // Both in the order of time.
+  void add(const Sample& sample);
+  void add_energy(double at_s, double joules) { energy_.add(at_s, joules); }
+  double last_energy_change_s() const { return energy_.last_change_s(); }
+  // nullopt: no sample since begin().
+  std::optional<BlockEnvironment> since_begin() const;
+  DeviceWindow between(double from_s, double to_s) const;
+
+ private:
+  double began_s_ = 0;
+  std::deque<Sample> samples_;
+  EnergyCounter energy_;
+};
+
 class DeviceWatch {
  public:
   // Without a GPU, or when the arms do not use it, everything is absent with a reason.
@@ -52,13 +76,9 @@ class DeviceWatch {
   std::string absent();
 
  private:
-  struct Sample {
-    Clock::time_point at;
-    double sm_clock_mhz = 0, power_w = 0, temperature_c = 0;
-    uint64_t throttle_reasons = 0;
-  };
   void watch();
   bool take_sample();
+  void begin(bool in_turns);
   std::optional<BlockEnvironment> since_begin();
   DeviceWindow between(Clock::time_point from, Clock::time_point to);
   double seconds(Clock::time_point t) const { return std::chrono::duration<double>(t - began_).count(); }
@@ -70,9 +90,7 @@ class DeviceWatch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false, in_turns_ = false;
-  std::deque<Sample> samples_;
-  EnergyCounter energy_;
-  Clock::time_point block_begin_;
+  DeviceHistory history_;
   std::thread thread_;
 };
 

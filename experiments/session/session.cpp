@@ -590,6 +590,7 @@ VerdictDocument ExperimentSession::run_commands(const TwoCommands& commands, con
     s.label = label;
     s.argv = {"/bin/sh", "-c", command};
     s.steps_on_command = false;
+    s.steps = options_.command_steps;
     s.in_real_time = !commands.recorded;
     s.step_regex = commands.step_regex;
     s.skip_steps = commands.skip_steps;

@@ -38,7 +38,7 @@ struct SessionOptions {
   bool serial = false;    // both arms without overlap of steps, as a planted run needs it
   bool profile = true;
   std::filesystem::path keep_profiles;  // folder for the arms' profile documents; "" = thrown away
-  int command_steps = 40;               // of a frozen baseline, per block
+  int command_steps = 40;               // of whole programs (frozen baselines, ranks, commands) per block; alone, of their first run
   bool built_here = false;              // `program` was built from `root`: its sources must not be newer than it is
   double gate_timeout_s = 900, profile_timeout_s = 600;
   std::filesystem::path gate_answers;  // where gates keep what commands after this one may use (gates.h); "" = nothing is kept
@@ -46,6 +46,9 @@ struct SessionOptions {
   bool progress = false;
   std::function<BuiltProgram(const BuildOptions&, const Sources&)> build = build_program;  // of an arm with other sources
 };
+
+// Whether `left`, which a command before this one measured of `experiment`, was decided and is not measured again.
+bool stands_in(const Experiment& experiment, const WorkloadSection& left);
 
 // An arm of other sources compiles the same step: there is nothing to measure.
 struct SameStep : stepscope::InputError {

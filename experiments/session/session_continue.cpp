@@ -89,6 +89,8 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
   return found == all.end() ? "" : *found;
 }
 
+bool stands_in(const Experiment& e, const WorkloadSection& left) { return !was_cut_short(left) && other_buckets(left, e).empty(); }
+
 // Before anything is prepared: what was decided needs neither gate nor processes.
 void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before) {
   const Experiment& e = *jobs.front().experiment;
@@ -99,7 +101,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
   for (Job& job : jobs)
     for (const WorkloadSection& w : before.workloads) {
       if (w.workload != job.result.workload.text() || !other_buckets(w, e).empty()) continue;
-      if (!was_cut_short(w)) {
+      if (stands_in(e, w)) {
         job.result.decided_before = w;
         job.measured = true;
       } else if (w.sustained) {  // a whole round at least

@@ -492,6 +492,7 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   wrong("run cpu-sixteen-micro-batches --skip-steps 0", "--skip-steps");
   wrong("run --a true --b true --changed", "--changed");
   wrong("run --a true --b true --gate-answers " + answers_.string(), "--gate-answers");
+  wrong("run --a true --b true --keep-profiles " + (root_ / "profiles").string(), "--keep-profiles: --a and --b are not profiled");
   wrong(aa + "--no-gate --gate-answers " + answers_.string(), "--gate-answers");
   wrong("coverage disk:1 --trainer reference --model tiny", "'disk:1': expected tensor:PCT, dram:PCT, idle:PCT or host:PCT");
   wrong("coverage host:101 --trainer reference --model tiny", "'host:101'");

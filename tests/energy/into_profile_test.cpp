@@ -60,6 +60,28 @@ TEST(IntoProfile, RowsOfTheSameOpGetTheirJoules) {
   EXPECT_EQ(again.ops.at(0).energy_bound, "power");
 }
 
+// A document of one op (`--only`) left the others' joules of before, and took away the notice that they are of other code.
+TEST(IntoProfile, JoulesOfBeforeDoNotStayBesideOthers) {
+  auto p = profile();
+  auto d = measured_document();
+  d.ops.push_back(d.ops[0]);
+  d.ops[1].op = "gelu";
+  d.run.git_revision = "abc", p.run.git_revision = "def";
+  energy::add_to_profile(d, p);
+  ASSERT_TRUE(p.ops[1].energy_j && p.ops[1].energy_bound);
+  ASSERT_EQ(p.missing.size(), 1u);
+  d.ops.pop_back();
+  d.ops[0].floor.reset(), d.ops[0].bound.reset(), d.ops[0].sustained_s.reset();
+  d.run.git_revision = "def";
+  energy::add_to_profile(d, p);
+  EXPECT_TRUE(p.missing.empty());
+  EXPECT_TRUE(p.ops[0].energy_j);
+  EXPECT_FALSE(p.ops[0].sustained_ns || p.ops[0].energy_floor_j || p.ops[0].energy_above_floor_j || p.ops[0].energy_bound);
+  const profiler::OpRow& gelu = p.ops[1];
+  EXPECT_FALSE(gelu.energy_j || gelu.energy_error_j || gelu.sustained_ns || gelu.energy_floor_j || gelu.energy_above_floor_j ||
+               gelu.energy_bound);
+}
+
 // What the reader refuses must not replace the user's file, wherever the numbers come from.
 TEST(IntoProfile, AProfileThatNobodyCouldReadIsNotMade) {
   auto d = measured_document();

@@ -265,6 +265,22 @@ TEST(self_checks, unlike_numbers_of_rounds_weigh_as_they_have_degrees_of_freedom
   }
 }
 
+// The second command heated for so long that it began to count later than the first one ended.
+TEST(self_checks, a_command_that_begins_to_count_late_is_another_command_too) {
+  const auto late = [](bool resident) {
+    return rounds(7, [&](AloneRun& r, int i) {
+      r.at_s = 100 + 10 * i + r.position;
+      r.rest_s.reset();
+      if (resident && (r.position > 0 || (i != 0 && i != 3))) r.rest_s = 2;
+      if (r.arm == 'B' && i >= 3) r.total_ns *= 1.01;
+    });
+  };
+  const auto check = pieces_check(late(true));
+  ASSERT_TRUE(check);
+  EXPECT_THAT(check->sentence, HasSubstr("in the 4 rounds of the last command than in the 3 before it"));
+  EXPECT_FALSE(pieces_check(late(false))) << "whole programs do not rest";
+}
+
 // At one power the clock that B gets back explains its ratio alone.
 TEST(self_checks, the_host_has_no_part_where_the_clocks_explain_the_difference) {
   const auto runs = rounds(8, [](AloneRun& r, int i) {

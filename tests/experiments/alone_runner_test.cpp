@@ -229,11 +229,19 @@ TEST_F(AloneRunner, refuses_a_device_that_somebody_else_uses) {
 TEST_F(AloneRunner, asks_the_device_about_the_counted_steps_and_keeps_why_it_cannot) {
   Hooks hooks;
   hooks.limits = {1980, 700};
-  hooks.device_between = [](Clock::time_point from, Clock::time_point to) {
+  Clock::time_point begun;
+  int processes = 0;
+  hooks.process_begins = [&] {
+    begun = Clock::now();
+    ++processes;
+  };
+  hooks.device_between = [&](Clock::time_point from, Clock::time_point to) {
+    EXPECT_GE(from, begun) << "what came before the last process need not be kept";
     const double s = std::chrono::duration<double>(to - from).count();
     return DeviceWindow{1500, 650, 650, 60, 690 * s, 4, 30, "", ""};
   };
   const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(processes, 4 + 16) << "two that heat, two that only start, and eight pairs";
   const AloneRun& r = log.runs[0];
   EXPECT_NEAR(*r.device.power_w, 690, 1) << "joules over seconds, not the mean of samples";
   EXPECT_NEAR(*r.joules_per_step, 0.69, 0.01);

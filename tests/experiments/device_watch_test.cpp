@@ -43,6 +43,31 @@ TEST(energy_counter, forgets_what_is_long_over_and_keeps_the_rest) {
   EXPECT_NEAR(c.between(3.05, 5, absent).value(), 700 * 1.95, 0.01);
 }
 
+// A process that is counted for 300 s, or goes on for minutes behind its counted steps: samples of more than 120 s ago were gone when it was asked.
+TEST(device_history, keeps_all_of_a_process_until_the_next_one_begins) {
+  DeviceHistory h;
+  const auto sample = [&](double at_s, double clock_mhz) {
+    h.add({at_s, clock_mhz, 690, 60, 4});
+    h.add_energy(at_s, 700 * at_s);
+  };
+  h.begin(10);
+  for (int i = 0; i < 5000; ++i) sample(0.1 * i, i < 1700 ? 1500 : 1800);
+  const DeviceWindow w = h.between(20.05, 320.05);
+  EXPECT_EQ(w.samples, 3000);
+  EXPECT_NEAR(w.sm_clock_mhz.value(), 1650, 0.2);
+  EXPECT_NEAR(w.sampled_power_w.value(), 690, 1e-9);
+  EXPECT_NEAR(w.joules.value_or(0), 700 * 300.0, 0.01) << w.energy_absent;
+  EXPECT_EQ(w.throttle_reasons, 4u);
+  EXPECT_EQ(h.since_begin().value().samples, 4900);
+  h.begin(500);
+  EXPECT_FALSE(h.since_begin());
+  sample(500, 1800);
+  EXPECT_EQ(h.since_begin().value().samples, 1);
+  const DeviceWindow gone = h.between(20.05, 320.05);
+  EXPECT_EQ(gone.absent, "no sample fell into it");
+  EXPECT_FALSE(gone.joules);
+}
+
 TEST(device_watch, without_a_gpu_says_why) {
   DeviceWatch watch({false, "built without CUDA", "", ""}, true);
   Hooks hooks;

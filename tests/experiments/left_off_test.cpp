@@ -7,11 +7,13 @@
 
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "base/sha256.h"
 #include "experiments/session/campaign_run.h"
 #include "experiments/session/session.h"
 #include "experiments/verdict/campaign.h"
+#include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
 #include "gpt2/reference/reference_trainer.h"
 #include "tests/experiments/session_fixture.h"
@@ -375,6 +377,49 @@ TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exc
   EXPECT_NO_THROW(run_campaign(other, {ranks}, c));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("now looks after 9 pairs for 0.3%: it is measured from the start"));
   EXPECT_TRUE(load_verdict(folder_ / "out/idea/last-attempt.json").workloads[0].runs.empty());
+}
+
+// One that stood entered again with every workload that was measured beside it, and one of a command that was stopped only if another went on.
+TEST_F(LeftOffSession, a_comparison_of_identical_code_enters_the_ledger_once_and_when_it_is_measured) {
+  // The second workload waits until it may go on. A step is no faster than the products of the profile can be.
+  program(gate_answer(true), "case \"$*\" in *batch-size\\ 8*) touch " + (folder_ / "second").string() + "; while [ ! -e " +
+                                 (folder_ / "go").string() +
+                                 " ]; do sleep 0.01; done;; esac; exec " BINARY_DIR "/bin/fake_arm good 5e6;;\n" +
+                                 "profile) for word; do [ \"$before\" = --out ] && cp " SOURCE_DIR
+                                 "/tests/profiler/data/gpu.profile.json \"$word\"; before=$word; done");
+  const Experiment two = parse_experiment(
+      "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: 0.1, arithmetic: x}\n"
+      "workloads: [{model: d12, batch_size: 4, seq_len: 64}, {model: d12, batch_size: 8, seq_len: 64}]\n",
+      "two.yaml");
+  CampaignOptions o{folder_ / "out", folder_ / "none"};
+  const auto entries = [&] {
+    std::vector<std::string> out;
+    for (const LedgerEntry& e : read_ledger(ledger_file(folder_ / "out"))) out.push_back(e.what);
+    return out;
+  };
+  const std::string first = two.workloads[0].text(), second = two.workloads[1].text();
+  std::atomic<bool> stop{false};
+  {
+    const std::jthread stopper([&](const std::stop_token& ended) {
+      while (!fs::exists(folder_ / "second") && !ended.stop_requested()) usleep(1000);
+      stop = true;
+    });
+    ExperimentSession s{few_pairs(&stop)};
+    run_campaign(s, {two}, o);
+  }
+  const WorkloadSection decided = load_verdict(folder_ / "out/two/verdict.json").workloads[0];
+  ASSERT_EQ(decided.reason, reason::kSameCode) << decided.waterfall_absent;
+  ASSERT_TRUE(was_cut_short(load_verdict(folder_ / "out/two/verdict.json")));
+  EXPECT_EQ(entries(), std::vector{first});
+  std::ofstream(folder_ / "go") << "";
+  o.go_on = true;
+  ExperimentSession goes_on{few_pairs()}, once_more{few_pairs()};
+  run_campaign(goes_on, {two}, o);
+  ASSERT_FALSE(was_cut_short(load_verdict(folder_ / "out/two/verdict.json")));
+  EXPECT_EQ(entries(), (std::vector{first, second}));
+  o.again = {"B=8"};
+  run_campaign(once_more, {two}, o);
+  EXPECT_EQ(entries(), (std::vector{first, second, second}));
 }
 
 }  // namespace

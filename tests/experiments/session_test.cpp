@@ -357,5 +357,20 @@ TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
   EXPECT_EQ(session().run_commands({b, b, "took ([0-9.]+)", -1, false, "false"}, {}).workloads[0].reason, "gate_failed");
 }
 
+// --command-steps once reached frozen baselines and ranks, and commands took 40 steps whatever it said.
+TEST_F(Session, tells_commands_how_many_steps_to_take_before_it_knows_how_long_one_takes) {
+  program("true", "true");
+  const std::string told = "echo told {steps} >>" + (folder_ / "log").string() + "; for i in 1 2 3 4 5; do echo step $i 10.$i ms; done";
+  session(nullptr, 7).run_commands({told, told, "", -1, false, ""}, {});
+  const std::string alone = log();
+  EXPECT_TRUE(alone.starts_with("told 7\ntold 7\ntold ")) << alone;
+  fs::remove(folder_ / "log");
+  SessionOptions o = options(nullptr, 7);
+  o.procedure = Procedure::in_turns;
+  ExperimentSession(std::move(o)).run_commands({told, told, "", -1, false, ""}, {});
+  EXPECT_GT(count("told "), 16);
+  EXPECT_EQ(count("told "), count("told 7")) << log();
+}
+
 }  // namespace
 }  // namespace experiments

@@ -278,5 +278,22 @@ TEST(sustained, experiments_that_are_measured_together_share_the_processes_of_th
   EXPECT_EQ(before, 4) << "in every two rounds a change runs before the baseline once";
 }
 
+// A round that was drawn anew because a change had left behind its third one: A began both, in half of all runs.
+TEST(sustained, of_two_rounds_a_begins_one_also_where_a_change_leaves_between_them) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<PairPlan> plans(2, plan(seed));
+    for (PairPlan& p : plans) p.alone.settle_s = p.alone.measure_s = 0.1;
+    plans[0].thresholds.looks = extended_looks(3, 3);
+    plans[1].thresholds.looks = extended_looks(8, 8);
+    const std::vector<std::string> names{"x", "y"};
+    Device device({}, seed);
+    const std::vector<RunLog> logs = run_alone(plans, names, simulation::hooks(device, {}));
+    ASSERT_EQ(logs[0].runs.size(), 6u);
+    const std::vector<AloneRun>& runs = logs[1].runs;
+    ASSERT_EQ(runs.size(), 16u);
+    for (size_t round = 0; round < 8; round += 2) EXPECT_NE(runs[2 * round].arm, runs[2 * round + 2].arm) << seed << ", round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace experiments
