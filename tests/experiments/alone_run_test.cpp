@@ -391,6 +391,21 @@ TEST(run_log, has_the_worst_of_every_measure_of_an_arm) {
   EXPECT_TRUE(worst_findings(RunLog{}).empty());
 }
 
+// A session that was interrupted in the middle of a round: the figures of an arm are those of which the ratio is.
+TEST(sustained_arms, a_process_whose_partner_never_ran_is_in_no_figure) {
+  std::vector<AloneRun> runs = rounds(3, [](AloneRun&, int) {});
+  const auto whole = sustained(runs, kLimits, 0.008);
+  AloneRun alone = runs.front();
+  alone.pair = 3, alone.total_ns *= 2;
+  runs.push_back(alone);
+  const auto cut = sustained(runs, kLimits, 0.008);
+  ASSERT_TRUE(whole && cut);
+  EXPECT_EQ(cut->a.processes, 3);
+  EXPECT_EQ(cut->b.processes, 3);
+  EXPECT_EQ(cut->a.step_ns, whole->a.step_ns);
+  EXPECT_EQ(cut->b.step_ns, whole->b.step_ns);
+}
+
 TEST(sustained_arms, are_clock_limited_at_the_cap_below_full_clock_only) {
   const auto limited = [](double mhz, double watt) {
     const auto s = sustained(rounds(2,

@@ -212,6 +212,19 @@ TEST(NsysExport, WhatRanOutsideTheStepsIsLeftOutAndCounted) {
   EXPECT_EQ(outside.count, 1);
 }
 
+// The first step may search and allocate: what the last one is held against is the step before it.
+TEST(NsysExport, AFirstStepThatDidMoreDoesNotMakeTheLastOneACutOne) {
+  Export e;
+  for (int64_t step = 0; step < 3; ++step) {
+    const int64_t t = 1000 * step;
+    e.range("step", t + 100, t + 300);
+    e.kernel(1, t + 120, t + 400, t + 500);
+    if (step == 0) e.kernel(2, t + 200, t + 520, t + 600);
+  }
+  e.close();
+  EXPECT_EQ(read_nsys_export(e.path(), "step").results.size(), 4u);
+}
+
 TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
   Export e;
   e.range("step", 5000, 5300);

@@ -52,6 +52,17 @@ TEST(ToRecording, LaunchesStandEndToEnd) {
   for (const LaunchRow& l : d.launches) EXPECT_FALSE(l.start_ns);
 }
 
+// Of an export, which has no metrics for them.
+TEST(ToRecording, SharedMemoryIsOfItsTwoKinds) {
+  ForeignReport f = report();
+  f.results[0].shared_static_bytes = 100, f.results[0].shared_dynamic_bytes = 7000, f.results[0].registers = 40;
+  const Recording r = to_recording(f, {});
+  const LaunchRecord& l = r.launches[0];
+  EXPECT_EQ(l.shared_static_bytes, 100);
+  EXPECT_EQ(l.shared_dynamic_bytes, 7000);
+  EXPECT_EQ(l.registers, 40);
+}
+
 TEST(ToRecording, AKernelOfLessThanANanosecondStillRan) {
   ForeignReport f = report();
   f.results[1].values[0].second = 0.25;

@@ -203,6 +203,12 @@ TEST(Counters, AnotherTimeThatTheClockExplainsIsNotFlagged) {
   EXPECT_THAT(said(300'000 * 1.3, 1980e6, 1400), ::testing::HasSubstr("+30%")) << "a higher clock makes nothing slower";
   EXPECT_EQ(said(300'000 * 1.3, 1400e6, 1980), "");
   EXPECT_THAT(said(300'000 * 0.7, 1400e6, 1980), ::testing::HasSubstr("-30%"));
+  // The kernel's own time is of the traced steps.
+  Recording r = fixture::recording(kTwo);
+  r.environment.assign(2, {.time_ns = 0, .phase = Phase::timed, .sm_clock_mhz = 1980});
+  r.environment[1].phase = Phase::activity, r.environment[1].sm_clock_mhz = 1400;
+  r.counters[1].values[0] = 300'000 * 1400 / 1980.0, r.counters[1].values[7] = 1980e6;
+  EXPECT_EQ(detail_of(*attribute(r, fixture::input()), "kernel_time_differs_in_counter_run"), "");
 }
 
 TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {

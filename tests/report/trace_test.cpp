@@ -133,6 +133,26 @@ TEST(Trace, CountersEndAtZeroAndHaveTheirTracks) {
   EXPECT_EQ(t.at("displayTimeUnit"), "ns");
 }
 
+TEST(Trace, CountersOfKernelsThatTouchFollowEachOther) {
+  Recording r = fixture::gpt2_recording();
+  const int64_t moved = r.launches[1].start_ns - r.launches[0].end_ns;
+  ASSERT_GT(moved, 0);
+  r.launches[1].start_ns -= moved;
+  r.launches[1].end_ns -= moved;
+  const auto tracks_of = [](const Recording& of) {
+    std::map<std::string, std::vector<double>> tracks;
+    const json trace = trace_of(of);
+    for (const json& e : trace.at("traceEvents"))
+      if (e.at("ph") == "C") tracks[e.at("name")].push_back(e.at("args").begin()->get<double>());
+    return tracks;
+  };
+  auto tracks = tracks_of(r), apart = tracks_of(fixture::gpt2_recording());
+  for (const char* name : {"DRAM GB/s", "tensor %"}) {
+    EXPECT_NEAR(tracks[name].back(), 0, 1e-9) << name;
+    EXPECT_EQ(*std::ranges::max_element(tracks[name]), *std::ranges::max_element(apart[name])) << name;
+  }
+}
+
 // A viewer would show nothing from the step's begin to the first sample in it, and a time axis that begins before the step.
 TEST(Trace, ASampleBeforeTheStepHoldsFromItsBegin) {
   const json t = trace_of(fixture::gpt2_recording());
