@@ -10,7 +10,6 @@
 
 #include "base/errors.h"
 #include "base/mapped_file.h"
-#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/report_output.h"
 #include "cli/values.h"

@@ -509,7 +509,7 @@ class Checks : public ModelRun {
       if (micro_batches == 2 || micro_batches == 5) {  // not what a trainer may have by heart
         adamw.beta1 = 0.8f, adamw.beta2 = 0.98f, adamw.eps = 1e-6f;
       }
-      if (t == 100000) adamw.beta1 = 0.9999f, adamw.beta2 = 0.99999f;  // of which something is left to correct so late
+      adamw = slower_if_late(adamw, t);
       judge_later(take_step(t, adamw, std::move(tokens)), names);
     }
   }

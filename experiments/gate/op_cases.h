@@ -21,6 +21,7 @@
 #include "experiments/gate/op_answers.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
+#include "experiments/gate/workload.h"
 
 namespace gate::op_cases {
 
@@ -38,12 +39,7 @@ inline double flops(const LinearShape& s) {
   return 2 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
 }
 
-// Late steps have slower betas: with the usual ones nothing is left to correct there, whatever the correction is.
-inline gpt2::AdamW update_settings(int64_t step) {
-  gpt2::AdamW a{.learning_rate = 1e-2f, .weight_decay = 0.1f};
-  if (step >= 100'000) a.beta1 = 0.9999f, a.beta2 = 0.99999f;
-  return a;
-}
+inline gpt2::AdamW update_settings(int64_t step) { return slower_if_late({.learning_rate = 1e-2f, .weight_decay = 0.1f}, step); }
 
 // Gradients of a layout, those of the blocks' matrices rounded to bf16 numbers.
 // wte_too: those of wte as well.

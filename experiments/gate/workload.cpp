@@ -294,6 +294,11 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
   return drawn.get(c, seed);
 }
 
+gpt2::AdamW slower_if_late(gpt2::AdamW settings, int64_t t) {
+  if (t >= 100'000) settings.beta1 = 0.9999f, settings.beta2 = 0.99999f;
+  return settings;
+}
+
 Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number) {
   Random random(seed, 1000 + number);
   const int64_t vocabulary = c.config.vocab_size;

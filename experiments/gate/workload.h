@@ -69,6 +69,9 @@ Moments given_moments(const Case& c, uint64_t seed);
 // fp32 parameters of a model that looks trained; depends on (config, seed, stress). Padded vocabulary rows
 // are zero.
 std::vector<float> trained_like_parameters(const Case& c, uint64_t seed);
+// `settings` for AdamW's step `t`. Late ones have slower betas: with the usual ones nothing is left to correct there, whatever the correction is.
+gpt2::AdamW slower_if_late(gpt2::AdamW settings, int64_t t);
+
 // Random tokens with repeats; `number` picks the micro-batch.
 Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number);
 

@@ -400,7 +400,7 @@ class NsysReader {
 
   void read_devices() {
     std::set<std::pair<int64_t, int64_t>> seen;  // process, device
-    for (const Operation& o : operations_) {
+    for (const Operation& o : operations_) {     // kernels first, as they were read
       if (!seen.emplace(o.result.process, o.result.device).second) continue;
       ForeignProcess& process = r_.processes[o.result.process];
       const auto device = read_device(o.result.process, o.result.device);

@@ -182,7 +182,7 @@ std::optional<PassRow> unattributed_row(const ProfileDocument& d) {
     row.duration_ns += k.duration_ns;
     if (k.launches == 0) continue;  // copies, which have no counters
     kernels_ns += k.duration_ns;
-    of_ceiling_ns = of_ceiling_ns && k.dram_of_ceiling_pct ? Number(*of_ceiling_ns + *k.dram_of_ceiling_pct * k.duration_ns) : std::nullopt;
+    of_ceiling_ns = sum_of(of_ceiling_ns, k.dram_of_ceiling_pct ? Number(*k.dram_of_ceiling_pct * k.duration_ns) : std::nullopt);
     row.dram_read_bytes = any ? sum_of(row.dram_read_bytes, k.dram_read_bytes) : k.dram_read_bytes;
     row.dram_write_bytes = any ? sum_of(row.dram_write_bytes, k.dram_write_bytes) : k.dram_write_bytes;
     row.kernel_headroom_ns = any ? sum_of(row.kernel_headroom_ns, k.headroom_ns) : k.headroom_ns;
