@@ -52,8 +52,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
     check_run(*info, f.run_json, recordings, f);
   }
   profiler::ProfileOptions options;
-  options.git_revision = kGitRevision;
-  options.build_type = kBuildType;
+  // Not this program's revision and build: recordings do not say which program trained.
   options.first_timed_step = f.first_timed_step;
   options.timed_steps = f.timed_steps;
   profiler::JoinOptions join;

@@ -42,7 +42,7 @@ ncclDataType_t type_of(Element e) {
 
 class Nccl final : public Communicator {
  public:
-  Nccl(const World& world, ControlChannel& channel, const NcclOptions& options) : world_(world) {
+  Nccl(const World& world, ControlChannel& channel, const NcclOptions& options) : world_(world), channel_(channel) {
     const NcclLibrary& l = nccl_library();
     if (l.missing) throw stepscope::MachineError(*l.missing);
     use_device_of(world);
@@ -93,6 +93,8 @@ class Nccl final : public Communicator {
   std::optional<Failure> failure() override {
     const std::scoped_lock lock(mutex_);
     if (aborted_) return Failure{-1, "the communication was aborted"};
+    // Asked first: NCCL says nothing of a rank that stopped in a step, and of one that is gone it does not say which.
+    if (auto told = channel_.failure()) return told;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = nccl_library().comm_get_async_error(comm_, &state);
     if (asked != ncclSuccess) state = asked;
@@ -108,6 +110,7 @@ class Nccl final : public Communicator {
 
  private:
   World world_;
+  ControlChannel& channel_;
   ncclComm_t comm_ = nullptr;
   std::mutex mutex_;  // abort must not pass failure, which reads the communicator
   std::atomic<bool> aborted_{false};

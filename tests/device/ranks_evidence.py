@@ -12,8 +12,9 @@ Parts, all but `counters` unless some are named; each prints a table and leaves 
   profile   `profile` of two ranks that exchange nothing and of two that do, B=4 and 64: is exposed communication the loss of time? The loss is
             the untraced step of the latter less that of the former, without what is no waiting: work made slower, update, idle time. Two
             processes differ by more than a tenth of it, so --turns N profiles both N times in turns; the table has means, and the standard
-            error of exposed less lost. Steps are traced behind the timed ones: with many of these (--profile-steps) the GPU is warmer there,
-            and its work slower than in the timed steps.
+            error of exposed less lost. --variant communication=all_reduce exposes the whole exchange, which is large beside that error.
+            Steps are traced behind the timed ones: with many of these (--profile-steps) the GPU is warmer there, and its work slower than in the
+            timed steps.
   model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
             by NCCL at B=4. The collectives that the model plans against those that the ranks made. Uses the profiles of `profile` where they are.
             What was exposed and what was slower work, measured, are of one GPU, as a rank and alone.
@@ -241,7 +242,7 @@ def part_alone(bench):
 
 def profile_flags(bench, batch, out):
     return ["profile", "--trainer", "mixed", "--model", bench.o.model, "-b", str(batch), "-t", "1024", "--steps", str(bench.o.profile_steps),
-            "--no-counters", "--out", str(bench.folder / f"{out}.json")]
+            "--no-counters", "--out", str(bench.folder / f"{out}.json"), *(x for v in bench.o.variant for x in ("--variant", v))]
 
 
 def one_gpu(bench, batch):
@@ -460,6 +461,7 @@ def main():
     p.add_argument("--batches", default="4,64", help="of the parts profile and model")
     p.add_argument("--profile-steps", type=int, default=40)
     p.add_argument("--turns", type=int, default=1, help="of the part profile")
+    p.add_argument("--variant", action="append", default=[], metavar="SLOT=VARIANT", help="of the trainers of the parts profile and model")
     o = p.parse_intermixed_args()
     unknown = [part for part in o.parts if part not in PARTS]
     if unknown:

@@ -101,6 +101,8 @@ EXPOSED=0.5,0.7 evidence profile --batches 4 --turns 2 || complain "the mean of 
   complain "not the mean of two turns: $(cat "$folder/out/profile.json")"
 [ "$(sed 's/.*exchange-nothing.*/silent/; t; s/.*/two/' "$CALLED" | tr '\n' ' ')" = "silent two two silent " ] ||
   complain "the first is not another in each turn: $(cat "$CALLED")"
+evidence profile --batches 4 --variant communication=all_reduce --variant a=b || complain "variants of the trainers exit $?: $(cat "$folder/said")"
+[ "$(grep -c -- '--variant communication=all_reduce --variant a=b' "$CALLED") $(wc -l <"$CALLED")" = "2 2" ] || complain "not the variants for both: $(cat "$CALLED")"
 evidence profile --turns 0; [ $? = 2 ] || complain "no turn does not exit 2"
 
 evidence model --batches 4 || complain "model exits $?: $(cat "$folder/said")"
