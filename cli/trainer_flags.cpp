@@ -231,7 +231,8 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
       ->capture_default_str();
   c.add_option("--beta1", f.beta1, "AdamW's decay of the first moment")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--beta2", f.beta2, "AdamW's decay of the second moment")->check(real(0, 0.9999999))->capture_default_str();
-  c.add_option("--eps", f.eps, "AdamW adds this to the denominator")->check(real(0, kMaxFloat))->capture_default_str();
+  // With 0 a gradient that was 0 in all steps, as in rows of padding, is divided by 0.
+  c.add_option("--eps", f.eps, "AdamW adds this to the denominator")->check(real(1e-30, kMaxFloat))->capture_default_str();
 }
 
 void settle_for_gpu(TrainerFlags& f) {
