@@ -176,6 +176,11 @@ constexpr std::pair<std::string_view, std::string_view> kTold[] = {
     {"traced_steps_vary", "the rows are those of one traced step, because traced steps differ; the step above is of others."},
 };
 
+// Until 2026-11-30 a document of several ranks held that notice of any of them, and its rows are those of one.
+bool speaks_of_the_rows(const ProfileDocument& d, const MissingRow& m) {
+  return m.name != "traced_steps_vary" || d.collection.time_basis == "one_traced_step";
+}
+
 // "9aed3b9-dirty": enough of a revision to name it.
 std::string short_revision(const std::string& revision) {
   const size_t suffix = revision.find('-');
@@ -201,7 +206,7 @@ std::vector<Doubt> doubts_of(const ProfileDocument& a, const ProfileDocument& b)
       const auto* told = std::find_if(std::begin(kTold), std::end(kTold), [&](const auto& t) { return t.first == m.name; });
       if (m.severity == name(Severity::severe))
         add(of, m, m.advice + (m.detail.empty() ? "" : fmt::format(" ({})", m.detail)), true);
-      else if (told != std::end(kTold))
+      else if (told != std::end(kTold) && speaks_of_the_rows(*document, m))
         add(of, m, std::string(told->second), false);
     }
   std::stable_sort(out.begin(), out.end(), [](const Doubt& x, const Doubt& y) { return x.severe > y.severe; });

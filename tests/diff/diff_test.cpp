@@ -561,6 +561,7 @@ TEST(Diff, AReducedRecordIsNamedBecauseItLacksKernels) {
 TEST(Diff, WhatIsSevereInOneDocumentStandsFirst) {
   const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
   ProfileDocument b = a;
+  b.collection.time_basis = "one_traced_step";
   for (const char* name : {"traced_steps_vary", "records_lost_in_step", "too_few_timed_steps"}) {
     MissingRow& m = b.missing.emplace_back();
     m.name = name;
@@ -574,6 +575,19 @@ TEST(Diff, WhatIsSevereInOneDocumentStandsFirst) {
   ASSERT_EQ(d.doubts.size(), 2u);
   EXPECT_THAT(diff_table(d, {}),
               HasSubstr("B: severe records_lost_in_step: lost (step 7)\nB: traced_steps_vary: the rows are those of one"));
+}
+
+// A document of two ranks held the notice of the other one, and "the rows are those of one traced step" was told of rows that are medians.
+TEST(Diff, TracedStepsThatVaryAreToldWhereTheRowsAreThoseOfOneOnly) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  a.missing.emplace_back().name = "traced_steps_vary";
+  ProfileDocument b = a;
+  a.collection.time_basis = "median_over_traced_steps";
+  b.collection.time_basis = "one_traced_step";
+  const ProfileDiff d = diff_profiles(a, b);
+  ASSERT_EQ(d.doubts.size(), 1u);
+  EXPECT_EQ(d.doubts[0].of, "B");
+  EXPECT_EQ(d.doubts[0].text, "the rows are those of one traced step, because traced steps differ; the step above is of others.");
 }
 
 TEST(Diff, ATableOfNoLayersIsASentence) {
