@@ -271,6 +271,7 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   for (const NumberRow& n : number_rows())
     if (n.beside & kLaunches) row.*n.member = n.of(alone);
   row.counted_time_ns = l.counters.counted_time_ns;
+  if (!l.counters.others.empty()) row.other_counters = l.counters.others;
   if (l.roofline.bound) row.bound = std::string(name(*l.roofline.bound));
   row.floor_ns = l.roofline.floor_ns;
   row.headroom_ns = l.headroom_ns();
@@ -433,7 +434,11 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
                              "other_subscriber", "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ",
                              "kernel_counters_left_out", "ranks_not_counted", "counters_not_asked"})
     if (is_missing(d, reason)) return;
-  if (!any && !d.launches.empty()) add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
+  if (any || d.launches.empty()) return;
+  if (d.collection.counted_steps > 0)
+    add_missing(d, {"built_in_metrics_not_asked", 1, fmt::format("counted: {}", fmt::join(r.counter_sets.front().metrics, " "))});
+  else
+    add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
 }
 
 }  // namespace

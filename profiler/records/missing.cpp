@@ -26,6 +26,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"counters_unavailable", notice, "collect",
      "Hardware counters could not be had, so bytes and tensor use are absent; `doctor` names the cure."},
     {"counters_not_asked", info, "collect", "--no-counters left the hardware counters out, so bytes and tensor use are absent."},
+    {"built_in_metrics_not_asked", info, "collect",
+     "--metric read other metrics than the built-in set, so bytes are absent, and tensor use where it is not among them; a metric that no "
+     "column shows is in launches[].other_counters of the document, and in `report --csv FILE --csv-rows launch`."},
     {"counter_set_failed", severe, "collect",
      "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
      "again."},

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
+#include "profiler/report/csv.h"
 #include "profiler/report/table.h"
 #include "tests/profiler/fixture.h"
 
@@ -488,6 +489,35 @@ TEST(Profile, CountersThatTheUserLeftOutAreNoLackOfTheMachine) {
   const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   EXPECT_TRUE(missing_row(d, "counters_not_asked"));
   EXPECT_FALSE(missing_row(d, "counters_unavailable"));
+}
+
+// The values of a metric that no column shows were in no output, and the document said that counters could not be had.
+TEST(Profile, MetricsThatTheUserAskedForAreInTheDocumentByName) {
+  Recording r = fixture::gpt2_recording();
+  std::erase_if(r.counter_sets, [](const CounterSet& s) { return s.name != "core"; });
+  std::erase_if(r.counters, [](const CounterRecord& c) { return c.set != "core"; });
+  r.counter_sets[0].metrics = {"sm__foo.sum", "lts__t_bytes.sum", "sm__bar.min"};
+  for (CounterRecord& c : r.counters) c.values = {100.0 + static_cast<double>(c.index), 64, -1};
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const auto second =
+      std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "kernel" && l.index == 1; });
+  ASSERT_NE(second, d.launches.end());
+  EXPECT_EQ(second->other_counters, (std::map<std::string, double>{{"sm__bar.min", -1}, {"sm__foo.sum", 101}}));
+  EXPECT_EQ(second->l2_bytes, 64);
+  const auto copy = std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "copy"; });
+  ASSERT_NE(copy, d.launches.end());
+  EXPECT_FALSE(copy->other_counters);
+  EXPECT_FALSE(missing_row(d, "counters_unavailable"));
+  ASSERT_TRUE(missing_row(d, "built_in_metrics_not_asked"));
+  EXPECT_EQ(missing_row(d, "built_in_metrics_not_asked")->severity, "info");
+  EXPECT_EQ(missing_row(d, "built_in_metrics_not_asked")->detail, "counted: sm__foo.sum lts__t_bytes.sum sm__bar.min");
+  const std::string text = to_json(d);
+  EXPECT_EQ(to_json(profile_from_json(text, "p.json")), text);
+  EXPECT_NE(csv_text(d, CsvRows::launch).find(",sm__bar.min=-1;sm__foo.sum=101,"), std::string::npos);
+  // Bytes among them: nothing of the built-in set that is worth a word is absent.
+  r.counter_sets[0].metrics[1] = "dram__bytes_read.sum";
+  EXPECT_FALSE(
+      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "built_in_metrics_not_asked"));
 }
 
 TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {
