@@ -121,6 +121,12 @@ void fill_ceilings(ProfileDocument& d, const Recording& r, const Ceilings& c) {
   d.ceilings = {c.copy_bytes_per_s,     c.read_bytes_per_s,   c.write_bytes_per_s,    c.matmul_flops_per_s,
                 text_or_none(c.device), text_or_none(c.uuid), text_or_none(c.driver), text_or_none(c.measured_at)};
   if (!c.copy_bytes_per_s && r.session.producer != "cpu") add_missing(d, {"ceilings_not_measured", 1, ""});
+  // `profile` measures device 0. Another program, or the rank that the tables are of, may run on another; `ingest` judges by names.
+  const Text& here = d.environment.uuid;
+  if (c.copy_bytes_per_s && r.session.producer == "cupti" && here && !c.uuid.empty() && *here != c.uuid)
+    add_missing(d, {"ceilings_of_other_gpu", 1,
+                    fmt::format("measured on {} {}, the step ran on {} {}", c.device, c.uuid, d.environment.gpu.value_or("an unnamed GPU"),
+                                *here)});
 }
 
 // Pitches, because a step range only spans the host's work of queueing it.

@@ -97,6 +97,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     // document
     {"ceilings_not_measured", notice, "document",
      "Bandwidth and matmul ceilings are unknown, so percentages of them, bounds and headroom are absent."},
+    {"ceilings_of_other_gpu", notice, "document",
+     "The ceilings were measured on another GPU than the step ran on: percentages of them, bounds and headroom are true as far as the two "
+     "are equally fast. From a program that needs one GPU, hide the others by CUDA_VISIBLE_DEVICES."},
     {"clocks_throttled", notice, "document",
      "The GPU lowered its clocks for heat or power during timed steps; times are true for this run, not for "
      "a cool GPU."},

@@ -13,6 +13,7 @@
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
 #include "profiler/report/csv.h"
+#include "profiler/report/facts.h"
 #include "profiler/report/table.h"
 #include "tests/profiler/fixture.h"
 
@@ -518,6 +519,26 @@ TEST(Profile, MetricsThatTheUserAskedForAreInTheDocumentByName) {
   r.counter_sets[0].metrics[1] = "dram__bytes_read.sum";
   EXPECT_FALSE(
       missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "built_in_metrics_not_asked"));
+}
+
+// `profile` measures device 0; rank 1, or a program that runs on device 1, had "this device's" ceilings of it.
+TEST(Profile, CeilingsOfAnotherGpuAreNamed) {
+  Ceilings ceilings = fixture::round_ceilings();
+  EXPECT_FALSE(missing_row(gpt2_profile(), "ceilings_of_other_gpu"));
+  EXPECT_EQ(ceilings_sentence(gpt2_profile()).find("Ceilings measured on this device (2026-11-20T12:00:00Z): copy 1000 GB/s"), 0u);
+  ceilings.uuid = "GPU-1";
+  Recording r = fixture::gpt2_recording();
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), ceilings, fixture::options());
+  ASSERT_TRUE(missing_row(d, "ceilings_of_other_gpu"));
+  EXPECT_EQ(missing_row(d, "ceilings_of_other_gpu")->detail, "measured on Test GPU GPU-1, the step ran on Test GPU GPU-0");
+  EXPECT_EQ(ceilings_sentence(d).find("Ceilings measured on Test GPU (2026-11-20T12:00:00Z): copy 1000 GB/s"), 0u);
+  EXPECT_NE(legend(d).find("its share of the measured ceiling"), std::string::npos);
+  // Nobody knows which GPU the one or the other is of; `ingest` compares names.
+  r.session.device.erase("uuid");
+  EXPECT_FALSE(missing_row(build_profile(r, fixture::gpt2_run(), ceilings, fixture::options()), "ceilings_of_other_gpu"));
+  Recording report = fixture::gpt2_recording();
+  report.session.producer = "nsys";
+  EXPECT_FALSE(missing_row(build_profile(report, std::nullopt, ceilings, fixture::options()), "ceilings_of_other_gpu"));
 }
 
 TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {

@@ -324,6 +324,19 @@ TEST(Join, ThatAnotherRankHasNoMediansIsNotSaidOfTheTables) {
   EXPECT_FALSE(is_missing(other, "traced_steps_vary"));
 }
 
+TEST(Join, CeilingsAreOfAnotherGpuWhereTheyAreNotOfTheRankOfTheTables) {
+  const auto with_ceilings_of = [](const char* uuid) {
+    Ceilings ceilings = fixture::round_ceilings();
+    ceilings.uuid = uuid;
+    return join_ranks({ranks::recording(rank(0)), ranks::recording(rank(1))}, std::nullopt, ceilings, {}, {});
+  };
+  const ProfileDocument own = with_ceilings_of("GPU-0"), other = with_ceilings_of("GPU-1");
+  for (const ProfileDocument* d : {&own, &other}) EXPECT_EQ(d->world.main_rank, 0);
+  EXPECT_FALSE(is_missing(own, "ceilings_of_other_gpu"));
+  ASSERT_TRUE(fixture::missing_row(other, "ceilings_of_other_gpu"));
+  EXPECT_EQ(fixture::missing_row(other, "ceilings_of_other_gpu")->detail, "measured on Test GPU GPU-1, the step ran on Test GPU GPU-0");
+}
+
 TEST(Join, WhatDoesNotBelongTogetherIsRefusedWithFilesAndDifference) {
   auto other = rank(1);
   other.job = "job-2";
