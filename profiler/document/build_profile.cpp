@@ -218,6 +218,10 @@ void fill_timing_from_steps(ProfileDocument& d, const Recording& r) {
   if (samples.empty()) return;
   d.run.steps = static_cast<int64_t>(r.steps.size());
   d.run.timed_steps = static_cast<int64_t>(samples.size());
+  int64_t first = INT64_MAX;
+  for (const StepRecord& s : r.steps)
+    if (s.phase == Phase::timed) first = std::min(first, s.step);
+  d.run.first_timed_step = std::count_if(r.steps.begin(), r.steps.end(), [&](const StepRecord& s) { return s.step < first; });
   fill_step_times(d);
 }
 

@@ -15,6 +15,7 @@
 #include "profiler/report/csv.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/table.h"
+#include "profiler/report/views.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -737,6 +738,22 @@ TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
   EXPECT_EQ(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.samples.size(), 5u);
   std::erase_if(r.steps, [](const StepRecord& s) { return s.phase == Phase::timed; });
   EXPECT_FALSE(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.median);
+}
+
+// The page called the first timed step of such a program "step 1", whatever had warmed up before it.
+TEST(Profile, TheFirstTimedStepOfAForeignProgramIsCountedBehindItsWarmUp) {
+  Recording r = fixture::gpt2_recording();
+  for (const int64_t number : {1, 0}) {
+    StepRecord s = r.steps.front();
+    s.step = number;
+    s.phase = Phase::warmup;
+    s.host_begin_ns = 400'000'000 + number * 5'000'000;
+    r.steps.push_back(s);
+  }
+  const ProfileDocument d = build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options());
+  EXPECT_EQ(d.run.steps, 13);
+  EXPECT_EQ(d.run.first_timed_step, 2);
+  EXPECT_EQ(step_view(d).rows.at(0).cells.at(0).text, "3");
 }
 
 // Nsight's exports come without a run.json; only our own collector's recordings lack something then.
