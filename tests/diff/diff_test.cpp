@@ -423,6 +423,18 @@ TEST(Diff, NamesTheProgramsThatAreNoTrainers) {
               ElementsAre())
       << "where a document is written to is no difference of what ran";
   EXPECT_THAT(differences([&](Document& a, Document& b) {
+                ran(a, "--json --steps 8 -o 'my profile -- a.json' '--report=it'\\''s.html'", "./x");
+                ran(b, "--steps 8", "./x");
+              }),
+              ElementsAre())
+      << "--json takes no value, and a name in quotes is one word";
+  EXPECT_THAT(
+      differences([&](Document& a, Document& b) {
+        ran(a, "--step-range 'my step'", "./don't --o=1");
+        ran(b, "--step-range 'my  step' --json", "./don't --o=2");
+      }),
+      ElementsAre("program: ./don't --o=1 -> ./don't --o=2", "command: profile --step-range 'my step' -> profile --step-range 'my  step'"));
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
                 a.run.command = "stepscope join a.jsonl", b.run.command = "stepscope join b.jsonl";
                 a.collection.program = "stepscope train --batch-size 4 --run-json /tmp/1";
                 b.collection.program = "stepscope train --batch-size 8 --run-json /tmp/2";
