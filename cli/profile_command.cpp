@@ -130,7 +130,6 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
     profiler::sustained_not_measured(d, steps ? "a CPU has no clock and power that this program reads" : "no step was timed");
     return;
   }
-  flags.direct_steps = 0;
   profiler::CollectPlan plan;
   plan.output = folder.file("sustained.jsonl");
   plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, *steps}};

@@ -4,23 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <stdexcept>
 
 #include "base/read_file.h"
 #include "base/statistics.h"
+#include "profiler/collect/events.h"
 #include "profiler/collect/rank.h"
 #include "profiler/records/shown_step.h"
 
 namespace cli {
-namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
+using profiler::collect::now_ns;
 
 RangeRecorder::RangeRecorder(const std::string& plan_file, const std::string& program)
     : RangeRecorder(profiler::collect_plan_from_json(stepscope::read_file(plan_file)), program) {}

@@ -53,7 +53,6 @@ Timeline make_timeline(const std::vector<Interval>& intervals, Interval window) 
       }
       t.busy_ns += length;
       if (working + communicating > 1) t.overlap_ns += length;
-      t.outside_ns += length - static_cast<double>(inside(last_ns, e.time_ns, window));
     }
     last_ns = e.time_ns;
     const bool communication = intervals[e.interval].communication;

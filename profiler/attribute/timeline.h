@@ -36,7 +36,6 @@ struct Timeline {
   std::vector<double> hidden_ns;  // likewise: communication beside other work, 1/k each where k collectives run; 0 for all else
   double exposed_all_ns = 0;      // communication runs and nothing else does
   double hidden_all_ns = 0;       // communication runs and so does something else
-  double outside_ns = 0;          // busy time outside the window: records and window disagree
 };
 
 // `window`: begin < end. Intervals in any order; an interval with end <= begin has no time.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/errors.h"
 #include "base/statistics.h"
@@ -33,8 +34,15 @@ std::map<int64_t, Step> by_step(const Recording& r) {
   return steps;
 }
 
-// Other steps that were kept in full must have launched the same.
-void compare_sequences(const std::map<int64_t, Step>& steps, const Step& shown, TracedStep& t) {
+// Copies and memsets are counted by their records, as kernels of a graph are: where records were lost, the counts are not of what was launched.
+bool counts_are_of_launches(const Recording& r) {
+  return !already_reported(r, "dropped_activity_records") && !already_reported(r, "torn_activity_buffer") &&
+         !already_reported(r, "unmatched_correlation");
+}
+
+// The other steps must have launched the same. Of those that were not kept in full, only the counts are known. `record`: of the step shown.
+void compare_sequences(const Recording& r, const std::vector<StepRecord>& traced, const std::map<int64_t, Step>& steps, const Step& shown,
+                       const StepRecord* record, TracedStep& t) {
   int64_t differing = 0;
   std::string first;
   for (const auto& [number, step] : steps) {
@@ -48,6 +56,13 @@ void compare_sequences(const std::map<int64_t, Step>& steps, const Step& shown, 
     }
     if (why.empty()) continue;
     if (differing++ == 0) first = fmt::format("step {}: {}", number, why);
+  }
+  for (const StepRecord& s : traced) {
+    if (!record || steps.contains(s.step) || !counts_are_of_launches(r)) continue;
+    if (std::tie(s.kernels, s.copies, s.memsets) == std::tie(record->kernels, record->copies, record->memsets)) continue;
+    if (differing++ == 0)
+      first = fmt::format("step {}: kernels {}, copies {}, memsets {}; in step {} {}, {}, {}", s.step, s.kernels, s.copies, s.memsets,
+                          *t.step, record->kernels, record->copies, record->memsets);
   }
   if (differing) t.missing.push_back({"kernel_sequence_changed", differing, first});
 }
@@ -78,6 +93,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   std::vector<StepRecord> traced;
   for (const StepRecord& s : r.steps)
     if (s.phase == Phase::activity && timed(s)) traced.push_back(s);
+  std::sort(traced.begin(), traced.end(), [](const StepRecord& a, const StepRecord& b) { return a.step < b.step; });
   // A program without steps has only -1, and a recording without windows is of its last one.
   const int64_t number = shown_step(
                              traced, [&](int64_t step) { return steps.contains(step); }, r.rank.has_value())
@@ -134,7 +150,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   const auto own_window = static_cast<double>(t.window.end_ns - t.window.begin_ns);
   t.traced_steps = windows.empty() ? 1 : static_cast<int64_t>(windows.size());
   t.median_window_ns = windows.empty() ? own_window : stepscope::median(std::move(windows));
-  if (t.step) compare_sequences(steps, shown, t);
+  if (t.step) compare_sequences(r, traced, steps, shown, record, t);
   count_lost(r, record, shown, t);
   return t;
 }

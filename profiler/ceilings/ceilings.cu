@@ -135,11 +135,13 @@ std::string driver_version() {
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
 }
 
+// As the collector spells it, whose documents are compared with this.
 std::string uuid_text(const cudaDeviceProp& p) {
-  std::string text;
-  for (const char byte : p.uuid.bytes) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
     char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(byte));
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(p.uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += hex;
   }
   return text;

@@ -2,6 +2,11 @@
 
 namespace profiler::collect {
 
+bool EnergyWatch::watches(Phase phase) {
+  ended_ = ended_ || (phase != Phase::warmup && phase != Phase::timed);
+  return !ended_;
+}
+
 std::optional<EnergySample> EnergyWatch::read(int64_t now_ns, uint64_t energy_mj) {
   const bool first = !energy_mj_;
   const bool moved = !first && energy_mj != *energy_mj_;

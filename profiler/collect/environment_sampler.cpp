@@ -42,15 +42,15 @@ void EnvironmentSampler::run(std::string pci_bus_id) {
   while (!stopping_) {
     lock.unlock();
     const Phase phase = phase_;
-    const bool of_steps = phase == Phase::warmup || phase == Phase::timed;
-    if (read_energy && of_steps && now_ns() >= energy.next_ns()) watch_energy();
+    const bool watching = energy.watches(phase) && read_energy;
+    if (watching && now_ns() >= energy.next_ns()) watch_energy();
     if (now_ns() >= next_sample_ns) {
       next_sample_ns = now_ns() + (phase == Phase::timed ? 100'000'000 : 20'000'000);
       why = sample_once(*device, phase);
     }
     lock.lock();
     if (!why.empty()) break;
-    const int64_t next_ns = read_energy && of_steps ? std::min(next_sample_ns, energy.next_ns()) : next_sample_ns;
+    const int64_t next_ns = watching && read_energy ? std::min(next_sample_ns, energy.next_ns()) : next_sample_ns;
     wake_.wait_for(lock, std::chrono::nanoseconds(std::max<int64_t>(0, next_ns - now_ns())), [this] { return stopping_; });
   }
   lock.unlock();

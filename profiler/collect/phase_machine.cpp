@@ -21,10 +21,7 @@ std::optional<StepOrders> PhaseMachine::begin_step() {
   o.first_of_phase = in_phase_ == 0;
   o.last_of_phase = in_phase_ + 1 == p.steps;
   o.last_of_plan = o.last_of_phase && phase_ + 1 == phases_.size();
-  if (p.phase == Phase::activity) {
-    if (in_phase_ < std::min(kDiscardedSteps, p.steps - 1)) o.recorded = Phase::warmup;
-    o.last_traced = o.last_of_phase;
-  }
+  if (p.phase == Phase::activity && in_phase_ < std::min(kDiscardedSteps, p.steps - 1)) o.recorded = Phase::warmup;
   if (p.phase == Phase::warmup && o.last_of_phase)
     o.count_launches = std::any_of(phases_.begin() + static_cast<std::ptrdiff_t>(phase_), phases_.end(), [](const PhasePlan& later) {
       return later.phase == Phase::counters || later.phase == Phase::pass_counters;

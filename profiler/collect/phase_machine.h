@@ -21,7 +21,6 @@ struct StepOrders {
   bool last_of_phase = false;
   bool last_of_plan = false;
   bool count_launches = false;  // the warm-up step whose launches size the counter image
-  bool last_traced = false;     // last step of the activity phase
 };
 
 class PhaseMachine {

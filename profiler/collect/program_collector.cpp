@@ -10,7 +10,6 @@ namespace {
 
 constexpr size_t kRememberedLaunches = 1u << 20;
 constexpr size_t kEarlyRecords = 4096;
-constexpr size_t kRememberedNodes = 1u << 20;
 
 }  // namespace
 
@@ -98,19 +97,12 @@ void ProgramTracer::launch_ends(uint32_t correlation, LaunchKind kind, LaunchEnd
 
 void ProgramTracer::graph_node_created(uint64_t node) {
   const std::lock_guard lock(mutex_);
-  if (node_paths_.size() >= kRememberedNodes) node_paths_.clear();
-  node_paths_[node] = paths_.id(thread_ranges().path());
+  node_paths_.created(node, paths_.id(thread_ranges().path()));
 }
 
 void ProgramTracer::graph_node_cloned(uint64_t node, uint64_t original) {
   const std::lock_guard lock(mutex_);
-  const auto it = node_paths_.find(original);
-  if (it == node_paths_.end()) {
-    node_paths_.erase(node);
-    return;
-  }
-  const uint32_t path = it->second;
-  node_paths_[node] = path;
+  node_paths_.cloned(node, original);
 }
 
 void ProgramTracer::activity(const ActivityEvent& event) {
@@ -148,10 +140,7 @@ void ProgramTracer::write(const ActivityEvent& event, Launch& launch) {
   auto [name, is_new] = names_.try_emplace(std::string(event.name));
   if (is_new) name->second = demangle(event.name);
   r.name = name->second;
-  uint32_t path = launch.path;
-  if (of_graph)
-    if (const auto node = node_paths_.find(event.graph_node); node != node_paths_.end()) path = node->second;
-  r.path = paths_.text(path);
+  r.path = paths_.text(of_graph ? node_paths_.of(event.graph_node).value_or(launch.path) : launch.path);
   r.stream = event.stream;
   r.device = event.device;
   r.grid = event.grid;

@@ -78,7 +78,7 @@ class ProgramTracer : public ProgramCollector {
   std::unordered_map<uint32_t, Launch> launches_;
   std::unordered_map<uint32_t, uint32_t> aliases_;
   std::deque<uint32_t> order_;
-  std::unordered_map<uint64_t, uint32_t> node_paths_;
+  NodePaths node_paths_;
   std::unordered_multimap<uint32_t, std::pair<ActivityEvent, std::string>> early_;
   std::array<int64_t, 3> next_{};  // index of the next direct kernel, copy, memset
   std::array<int64_t, 3> beyond_limit_{};

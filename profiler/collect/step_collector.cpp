@@ -136,7 +136,7 @@ void StepCollector::begin_step(const RangeStack& ranges) {
     case Phase::warmup:
       if (orders_.count_launches) {
         note(backend_.callbacks(Callbacks::kernels));
-        counted_launches_ = 0;
+        counted_launches_ = counted_graphs_ = 0;
         pass_changes_ = 0;
         pass_.clear();
         passes_wanted_ = true;
@@ -280,6 +280,7 @@ void StepCollector::launch_begins(const LaunchCall& call) {
       return;
     case Listening::counting:
       if (call.kind == LaunchKind::kernel) ++counted_launches_;
+      if (call.kind == LaunchKind::graph) ++counted_graphs_;
       return;
     case Listening::counters: {
       std::string path = launch_path();
@@ -303,6 +304,7 @@ void StepCollector::launch_ends(uint32_t correlation, LaunchKind kind, LaunchEnd
   if (end == LaunchEnd::performed) return;
   if (listening_ == Listening::trace) trace_.launch_ended(correlation, end);
   if (listening_ == Listening::counting && kind == LaunchKind::kernel) --counted_launches_;
+  if (listening_ == Listening::counting && kind == LaunchKind::graph) --counted_graphs_;
   if (listening_ != Listening::counters || kind != LaunchKind::kernel) return;
   const std::lock_guard lock(counters_mutex_);
   const auto it = std::find_if(counter_launches_.rbegin(), counter_launches_.rend(),

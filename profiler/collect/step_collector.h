@@ -65,6 +65,7 @@ class StepCollector : public Collector {
   void begin_step(const RangeStack& ranges);
   void end_step();
   void begin_counters(bool user_ranges);
+  int64_t kernel_ranges() const;
   void end_kernel_counters();
   void end_pass_counters();
   void begin_activity();
@@ -107,7 +108,7 @@ class StepCollector : public Collector {
   bool described_ = false;
   bool counters_on_ = false, session_on_ = false, tracing_on_ = false, traced_ = false;
   int64_t traced_steps_ = 0;
-  std::atomic<int64_t> counted_launches_ = 0;
+  std::atomic<int64_t> counted_launches_ = 0, counted_graphs_ = 0;  // of the warm-up step that sizes the counter image
   int64_t pass_changes_ = 0, most_pass_changes_ = 0;
   bool passes_counted_ = false;
   std::string pass_;

@@ -11,7 +11,17 @@ namespace {
 constexpr int64_t kRangesIfUnknown = 2048;
 constexpr int64_t kSparePassRanges = 8;
 
+int64_t a_tenth_more(int64_t ranges) { return ranges + ranges / 10; }
+
 }  // namespace
+
+// Room for the kernels of a counted step. It launches one by one what the warm-up step may have launched as graphs, of which each is taken for
+// the largest.
+int64_t StepCollector::kernel_ranges() const {
+  const int64_t kernels = counted_launches_, graphs = counted_graphs_;
+  if (graphs > 0) return std::max(kRangesIfUnknown, a_tenth_more(kernels + graphs * trace_.most_nodes_of_a_graph()) + 1);
+  return kernels > 0 ? a_tenth_more(kernels) + 1 : kRangesIfUnknown;
+}
 
 void StepCollector::begin_counters(bool user_ranges) {
   if (traced_) {
@@ -26,14 +36,10 @@ void StepCollector::begin_counters(bool user_ranges) {
   setup_begin_ns_ = now_ns();
   note(backend_.synchronize(context_));
   if (orders_.first_of_phase) {
-    const int64_t launches = counted_launches_;
     CounterRequest request;
     request.wanted = wanted_;
     request.user_ranges = user_ranges;
-    if (user_ranges)
-      request.max_ranges = most_pass_changes_ + most_pass_changes_ / 10 + kSparePassRanges;
-    else
-      request.max_ranges = launches > 0 ? launches + launches / 10 + 1 : kRangesIfUnknown;
+    request.max_ranges = user_ranges ? a_tenth_more(most_pass_changes_) + kSparePassRanges : kernel_ranges();
     if (const Outcome failed = backend_.enable_counters(request, context_)) {
       recorder_.report(*failed);
     } else {

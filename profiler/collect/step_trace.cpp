@@ -16,6 +16,31 @@ uint32_t Interned::id(std::string_view text) {
   return id;
 }
 
+void NodePaths::created(uint64_t node, uint32_t path) {
+  constexpr size_t kMost = 1u << 20;  // a program that builds graphs without end
+  if (paths_.size() >= kMost) paths_.clear();
+  paths_[node] = path;  // ids are reused after a graph is destroyed: the newest owner counts
+}
+
+void NodePaths::cloned(uint64_t node, uint64_t original) {
+  if (const auto path = of(original))
+    paths_[node] = *path;
+  else
+    paths_.erase(node);
+}
+
+std::optional<uint32_t> NodePaths::of(uint64_t node) const {
+  const auto it = paths_.find(node);
+  return it == paths_.end() ? std::nullopt : std::optional(it->second);
+}
+
+int64_t NodePaths::most_of_a_graph() const {
+  std::unordered_map<uint64_t, int64_t> nodes;  // by graph, which is the upper half of a node's id
+  int64_t most = 0;
+  for (const auto& [node, path] : paths_) most = std::max(most, ++nodes[node >> 32]);
+  return most;
+}
+
 void DurationSample::add(int64_t ns) {
   if (count_ == 0) min_ = max_ = ns;
   min_ = std::min(min_, ns);
@@ -166,21 +191,18 @@ void StepTrace::launch_ended(uint32_t correlation, LaunchEnd end) {
 }
 
 void StepTrace::node_created(uint64_t node, std::string_view path) {
-  constexpr size_t kMost = 1u << 20;  // a program that builds graphs without end
   const std::lock_guard lock(mutex_);
-  if (node_paths_.size() >= kMost) node_paths_.clear();
-  node_paths_[node] = paths_.id(path);  // ids are reused after a graph is destroyed: the newest owner counts
+  node_paths_.created(node, paths_.id(path));
 }
 
 void StepTrace::node_cloned(uint64_t node, uint64_t original) {
   const std::lock_guard lock(mutex_);
-  const auto it = node_paths_.find(original);
-  if (it == node_paths_.end()) {
-    node_paths_.erase(node);
-    return;
-  }
-  const uint32_t path = it->second;
-  node_paths_[node] = path;
+  node_paths_.cloned(node, original);
+}
+
+int64_t StepTrace::most_nodes_of_a_graph() const {
+  const std::lock_guard lock(mutex_);
+  return node_paths_.most_of_a_graph();
 }
 
 void StepTrace::activity(const ActivityEvent& event) {
@@ -231,7 +253,7 @@ bool StepTrace::take(const ActivityEvent& event) {
 
 uint32_t StepTrace::path_of(const Launch& launch, const ActivityEvent& event) {
   if (launch.kind != LaunchKind::graph) return launch.path;
-  if (const auto node = node_paths_.find(event.graph_node); node != node_paths_.end()) return node->second;
+  if (const auto path = node_paths_.of(event.graph_node)) return *path;
   count(missing::kUnknownRange, 1,
         "graph nodes captured before the collector listened; shown under the range that launched the "
         "graph");

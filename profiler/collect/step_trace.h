@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,6 +35,18 @@ class Interned {
   };
   std::unordered_map<std::string, uint32_t, Hash, std::equal_to<>> ids_;
   std::deque<std::string> texts_;
+};
+
+// Which ranges were open when the nodes of CUDA graphs were made, by the number of their path. Not thread-safe.
+class NodePaths {
+ public:
+  void created(uint64_t node, uint32_t path);
+  void cloned(uint64_t node, uint64_t original);  // keeps the path of the node that it was made from
+  std::optional<uint32_t> of(uint64_t node) const;
+  int64_t most_of_a_graph() const;  // nodes, of the graph that has most of them
+
+ private:
+  std::unordered_map<uint64_t, uint32_t> paths_;
 };
 
 // Durations of one operation over all steps: exact count, mean, min, max; the median is of at most kReservoir
@@ -75,6 +88,7 @@ class StepTrace {
   void launch_ended(uint32_t correlation, LaunchEnd end);
   void node_created(uint64_t node, std::string_view path);
   void node_cloned(uint64_t node, uint64_t original);
+  int64_t most_nodes_of_a_graph() const;
   void activity(const ActivityEvent& event);
   void lost(std::string_view missing, int64_t count, std::string_view detail);
 
@@ -151,7 +165,7 @@ class StepTrace {
   int64_t newest_step_ = -1;
   std::map<int64_t, std::map<Key, Operation>> full_;
   std::map<Key, Seen> seen_;
-  std::unordered_map<uint64_t, uint32_t> node_paths_;
+  NodePaths node_paths_;
   std::map<std::pair<std::string, std::string>, int64_t> missing_;
 };
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
 #include <type_traits>
 
 #include "base/errors.h"
@@ -45,15 +44,41 @@ std::string tensor_source(const ProfileDocument& d) {
   return any ? "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed" : "-";
 }
 
-// A command line without these flags and their values.
-std::string without_flags(const std::string& line, const std::set<std::string>& flags) {
-  std::istringstream words(line);
-  std::string word, out;
-  while (words >> word) {
-    if (flags.contains(word))
-      words >> word;
-    else if (!flags.contains(word.substr(0, word.find('='))))
-      out += (out.empty() ? "" : " ") + word;
+struct Word {
+  std::string text, raw;  // raw: as it is typed, in quotes
+};
+
+// As a shell splits them. The collector joins the words of a program without quoting them, so a quote that nothing closes is a letter.
+std::vector<Word> words_of(const std::string& line) {
+  std::vector<Word> words;
+  bool in_word = false, quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == ' ' && !quoted) {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    Word& word = words.back();
+    word.raw += line[i];
+    if (line[i] == '\'' && (quoted || line.find('\'', i + 1) != std::string::npos))
+      quoted = !quoted;
+    else if (line[i] == '\\' && !quoted && i + 1 < line.size())
+      word.raw += line[++i], word.text += line[i];
+    else
+      word.text += line[i];
+  }
+  return words;
+}
+
+// Of a command line, without these flags; "=" behind one says that a value follows.
+std::string without_flags(const std::vector<Word>& words, const std::set<std::string>& flags) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string flag = words[i].text.substr(0, words[i].text.find('='));
+    const bool with_value = flags.contains(flag + "=");
+    if (with_value && flag == words[i].text) ++i;
+    if (!with_value && !flags.contains(flag)) out += (out.empty() ? "" : " ") + words[i].raw;
   }
   return out;
 }
@@ -62,7 +87,8 @@ std::string without_flags(const std::string& line, const std::set<std::string>& 
 std::string program_of(const ProfileDocument& d) {
   if (d.run.trainer) return fmt::format("the trainer {}", *d.run.trainer);
   if (d.collection.producer == "nsys" || d.collection.program.empty()) return "-";
-  return without_flags(d.collection.program, {"--run-json"});  // `profile` names a file of its own there, another one in each run
+  // `profile` names a file of its own there, another one in each run.
+  return without_flags(words_of(d.collection.program), {"--run-json="});
 }
 
 // The trainers are part of stepscope, and a report has the name of the program without its flags.
@@ -73,11 +99,12 @@ bool is_stepscope(const ProfileDocument& d) {
 
 // How `profile` was told to take another program: its own flags, without those that only say what is shown and where it is written.
 std::string flags_of_profile(const ProfileDocument& d) {
-  const std::string line = d.run.command.substr(0, d.run.command.find(" -- "));
-  const size_t flags = line.find(" profile");
-  if (d.run.trainer || d.collection.producer != "cupti" || flags == std::string::npos) return "-";
-  return without_flags(line.substr(flags),
-                       {"-o", "--out", "--by", "--top", "--csv", "--csv-rows", "--trace", "--report", "--keep-recording", "--raw-trace"});
+  const std::vector<Word> words = words_of(d.run.command);
+  const auto is = [](const char* text) { return [text](const Word& w) { return w.text == text; }; };
+  const auto begin = std::find_if(words.begin(), words.end(), is("profile")), end = std::find_if(begin, words.end(), is("--"));
+  if (d.run.trainer || d.collection.producer != "cupti" || begin == words.end()) return "-";
+  return without_flags({begin, end}, {"-o=", "--out=", "--by=", "--top=", "--csv=", "--csv-rows=", "--trace=", "--report=",
+                                      "--keep-recording=", "--raw-trace=", "--json"});
 }
 
 // Of a trace without any, a document says nothing; what cannot see them says nothing either.
@@ -176,6 +203,11 @@ constexpr std::pair<std::string_view, std::string_view> kTold[] = {
     {"traced_steps_vary", "the rows are those of one traced step, because traced steps differ; the step above is of others."},
 };
 
+// Until 2026-11-30 a document of several ranks held that notice of any of them, and its rows are those of one.
+bool speaks_of_the_rows(const ProfileDocument& d, const MissingRow& m) {
+  return m.name != "traced_steps_vary" || d.collection.time_basis == "one_traced_step";
+}
+
 // "9aed3b9-dirty": enough of a revision to name it.
 std::string short_revision(const std::string& revision) {
   const size_t suffix = revision.find('-');
@@ -201,7 +233,7 @@ std::vector<Doubt> doubts_of(const ProfileDocument& a, const ProfileDocument& b)
       const auto* told = std::find_if(std::begin(kTold), std::end(kTold), [&](const auto& t) { return t.first == m.name; });
       if (m.severity == name(Severity::severe))
         add(of, m, m.advice + (m.detail.empty() ? "" : fmt::format(" ({})", m.detail)), true);
-      else if (told != std::end(kTold))
+      else if (told != std::end(kTold) && speaks_of_the_rows(*document, m))
         add(of, m, std::string(told->second), false);
     }
   std::stable_sort(out.begin(), out.end(), [](const Doubt& x, const Doubt& y) { return x.severe > y.severe; });

@@ -121,6 +121,12 @@ void fill_ceilings(ProfileDocument& d, const Recording& r, const Ceilings& c) {
   d.ceilings = {c.copy_bytes_per_s,     c.read_bytes_per_s,   c.write_bytes_per_s,    c.matmul_flops_per_s,
                 text_or_none(c.device), text_or_none(c.uuid), text_or_none(c.driver), text_or_none(c.measured_at)};
   if (!c.copy_bytes_per_s && r.session.producer != "cpu") add_missing(d, {"ceilings_not_measured", 1, ""});
+  // `profile` measures device 0. Another program, or the rank that the tables are of, may run on another; `ingest` judges by names.
+  const Text& here = d.environment.uuid;
+  if (c.copy_bytes_per_s && r.session.producer == "cupti" && here && !c.uuid.empty() && *here != c.uuid)
+    add_missing(d, {"ceilings_of_other_gpu", 1,
+                    fmt::format("measured on {} {}, the step ran on {} {}", c.device, c.uuid, d.environment.gpu.value_or("an unnamed GPU"),
+                                *here)});
 }
 
 // Pitches, because a step range only spans the host's work of queueing it.
@@ -212,6 +218,10 @@ void fill_timing_from_steps(ProfileDocument& d, const Recording& r) {
   if (samples.empty()) return;
   d.run.steps = static_cast<int64_t>(r.steps.size());
   d.run.timed_steps = static_cast<int64_t>(samples.size());
+  int64_t first = INT64_MAX;
+  for (const StepRecord& s : r.steps)
+    if (s.phase == Phase::timed) first = std::min(first, s.step);
+  d.run.first_timed_step = std::count_if(r.steps.begin(), r.steps.end(), [&](const StepRecord& s) { return s.step < first; });
   fill_step_times(d);
 }
 
@@ -271,6 +281,7 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   for (const NumberRow& n : number_rows())
     if (n.beside & kLaunches) row.*n.member = n.of(alone);
   row.counted_time_ns = l.counters.counted_time_ns;
+  if (!l.counters.others.empty()) row.other_counters = l.counters.others;
   if (l.roofline.bound) row.bound = std::string(name(*l.roofline.bound));
   row.floor_ns = l.roofline.floor_ns;
   row.headroom_ns = l.headroom_ns();
@@ -433,7 +444,11 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
                              "other_subscriber", "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ",
                              "kernel_counters_left_out", "ranks_not_counted", "counters_not_asked"})
     if (is_missing(d, reason)) return;
-  if (!any && !d.launches.empty()) add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
+  if (any || d.launches.empty()) return;
+  if (d.collection.counted_steps > 0)
+    add_missing(d, {"built_in_metrics_not_asked", 1, fmt::format("counted: {}", fmt::join(r.counter_sets.front().metrics, " "))});
+  else
+    add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 template <class Row>
 std::pair<std::string, bool> type_of(const Field<Row>& f) {
-  static const std::array<std::pair<const char*, bool>, 13> types = {{{"string", true},
+  static const std::array<std::pair<const char*, bool>, 14> types = {{{"string", true},
                                                                       {"string", false},
                                                                       {"integer", true},
                                                                       {"integer", false},
@@ -19,7 +19,8 @@ std::pair<std::string, bool> type_of(const Field<Row>& f) {
                                                                       {"list of strings", true},
                                                                       {"three integers", true},
                                                                       {"object of strings", true},
-                                                                      {"object of numbers", true}}};
+                                                                      {"object of numbers", true},
+                                                                      {"object of numbers", false}}};
   const auto& [type, required] = types.at(f.member.index());
   return {type, required};
 }

@@ -124,7 +124,9 @@ const std::vector<Field<RunSection>>& fields_of() {
                {"last_loss", "", "run.json", "loss after the last step", &R::last_loss, {}, true},
                {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
                {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
-               {"git_revision", "", "build", "revision of the sources of stepscope's trainer; absent: another program's, or of recordings that `join` read", &R::git_revision},
+               {"git_revision", "", "build",
+                "revision of the sources of stepscope's trainer; absent: another program's, or of recordings that `join` read",
+                &R::git_revision},
                {"build_type", "", "build", "its CMake build type", &R::build_type},
                {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at}});
     return l;
@@ -471,6 +473,14 @@ const std::vector<Field<LaunchRow>>& fields_of() {
     append_numbers(l, kLaunches);
     append(l, {
                   {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time", &L::counted_time_ns},
+                  {"other_counters",
+                   "",
+                   "counter",
+                   "counters of `profile --metric` that no other field is read from: value by metric, in CUPTI's base unit; absent: there "
+                   "are none",
+                   &L::other_counters,
+                   {},
+                   true},
                   {"bound", "", "formula", "memory, tensor, latency or neither", &L::bound},
                   {"floor_ns", "ns", "formula", "as in kernels[]", &L::floor_ns},
                   {"headroom_ns", "ns", "formula", "as in kernels[]", &L::headroom_ns},

@@ -19,7 +19,8 @@ struct Field {
   std::string_view help;
   std::variant<std::string Row::*, Text Row::*, int64_t Row::*, Count Row::*, Bits Row::*, double Row::*, Number Row::*, Flag Row::*,
                std::vector<double> Row::*, std::vector<std::string> Row::*, std::array<int64_t, 3> Row::*,
-               std::map<std::string, std::string> Row::*, std::map<std::string, double> Row::*>
+               std::map<std::string, std::string> Row::*, std::map<std::string, double> Row::*,
+               std::optional<std::map<std::string, double>> Row::*>
       member;
   Shown shown = {};         // default: in the document and the CSV only
   bool below_zero = false;  // a number below zero is an answer; of any other field the reader refuses it

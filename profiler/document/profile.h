@@ -155,6 +155,7 @@ struct LaunchRow : Numbers {
   int64_t samples = 0;
   Count bytes;
   Number counted_time_ns;
+  std::optional<std::map<std::string, double>> other_counters;
   Text bound;
   Number floor_ns, headroom_ns;
 };

@@ -32,7 +32,6 @@ struct ForeignResult {
   int64_t step = -1;                                    // which step range it was launched in, where the report tells
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units
   std::vector<std::pair<uint32_t, std::string>> texts;  // metrics whose value is a text
-  std::vector<uint32_t> instances_only;                 // metrics with values per instance and none for the whole result
   std::vector<uint32_t> no_value;                       // metrics for which the report says "n/a" or nothing
 };
 
@@ -48,7 +47,6 @@ struct ForeignReport {
   std::string tool;                             // "ncu" | "nsys": the producer of the recording
   std::string form;                             // "ncu-rep" | "ncu CSV, raw" | "ncu CSV, details" | "nsys SQLite"
   std::string source;                           // file name, for messages
-  int64_t created_s = 0;                        // Unix time; 0 unknown
   std::map<std::string, std::string> versions;  // as SessionRecord::versions
   std::vector<std::string> metrics;
   std::vector<ForeignResult> results;           // in launch order

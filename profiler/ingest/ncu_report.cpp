@@ -144,9 +144,7 @@ class NcuReportReader {
   }
 
   void read_session(const ncu::Session& s) {
-    if (s.created_s()) r_.created_s = static_cast<int64_t>(s.created_s());
     for (const ncu::Version& v : s.versions()) r_.versions["ncu: " + v.provider()] = v.version();
-    if (!s.command_line().empty()) command_line_ = s.command_line();
   }
 
   void read_kernel(Cursor& in) {
@@ -197,8 +195,6 @@ class NcuReportReader {
         result.values.emplace_back(m.name_id(), *number);
       else if (m.has_value() && m.value().has_text())
         result.texts.emplace_back(m.name_id(), m.value().text());
-      else if (!m.has_value() && !m.unknown_fields().empty())
-        result.instances_only.push_back(m.name_id());
     }
     r_.results.push_back(std::move(result));
   }
@@ -208,10 +204,8 @@ class NcuReportReader {
     const auto names = r_.metrics.size();
     const auto nameless = [&](const auto& v) { return v.first >= names; };
     int64_t dropped = 0;
-    for (ForeignResult& r : r_.results) {
-      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
-                                      std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
-    }
+    for (ForeignResult& r : r_.results)
+      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless));
     if (dropped)
       r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
   }
@@ -237,7 +231,6 @@ class NcuReportReader {
   std::span<const std::byte> bytes_;
   ForeignReport r_;
   int64_t process_ = 0;
-  std::string command_line_;
 };
 
 }  // namespace

@@ -403,13 +403,16 @@ void fill_lanes(ProfileDocument& d, const std::vector<Rank>& ranks, size_t main)
     }
 }
 
+// Of the tables, which are those of the main rank: what another rank has of it is no answer.
+bool speaks_of_the_tables(const MissingRow& m) { return m.name == "traced_steps_vary" || m.name == "ceilings_of_other_gpu"; }
+
 // Of the other ranks: what the document does not say yet, and whatever makes numbers wrong.
 void take_missing_of_others(ProfileDocument& d, const std::vector<Rank>& ranks, size_t main) {
   const ProfileDocument own = d;
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (r == main) continue;
     for (const MissingRow& m : ranks[r].document.missing)
-      if (m.severity == "severe" || !is_missing(own, m.name))
+      if (!speaks_of_the_tables(m) && (m.severity == "severe" || !is_missing(own, m.name)))
         add_missing(d, {m.name, m.count, fmt::format("rank {}{}{}", ranks[r].id.rank, m.detail.empty() ? "" : ": ", m.detail)});
   }
 }

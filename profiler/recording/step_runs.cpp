@@ -7,20 +7,14 @@
 namespace profiler {
 namespace {
 
-int64_t count(const std::vector<PhasePlan>& phases, Phase phase) {
-  int64_t steps = 0;
-  for (const PhasePlan& p : phases)
-    if (p.phase == phase) steps += p.steps;
-  return steps;
-}
-
 bool traced(const Recording& r) {
   return std::any_of(r.steps.begin(), r.steps.end(), [](const StepRecord& s) { return s.phase == Phase::activity; });
 }
 
 std::string words(const std::vector<PhasePlan>& phases) {
-  return fmt::format("{} warm-up, {} timed, {} counted, {} traced", count(phases, Phase::warmup), count(phases, Phase::timed),
-                     count(phases, Phase::counters) + count(phases, Phase::pass_counters), count(phases, Phase::activity));
+  return fmt::format(
+      "{} warm-up, {} timed, {} counted, {} traced", planned_steps(phases, Phase::warmup), planned_steps(phases, Phase::timed),
+      planned_steps(phases, Phase::counters) + planned_steps(phases, Phase::pass_counters), planned_steps(phases, Phase::activity));
 }
 
 }  // namespace

@@ -35,13 +35,6 @@ int64_t count_at(const Json& object, const char* field) {
   return v.get<int64_t>();
 }
 
-int64_t of_phase(const std::vector<PhasePlan>& phases, Phase phase) {
-  int64_t steps = 0;
-  for (const PhasePlan& p : phases)
-    if (p.phase == phase) steps += p.steps;
-  return steps;
-}
-
 }  // namespace
 
 int64_t planned_steps(const std::vector<PhasePlan>& phases) {
@@ -50,10 +43,17 @@ int64_t planned_steps(const std::vector<PhasePlan>& phases) {
   return steps;
 }
 
+int64_t planned_steps(const std::vector<PhasePlan>& phases, Phase of) {
+  int64_t steps = 0;
+  for (const PhasePlan& p : phases)
+    if (p.phase == of) steps += p.steps;
+  return steps;
+}
+
 std::vector<PhasePlan> phases_that_fit(const std::vector<PhasePlan>& wanted, int64_t steps) {
   std::map<Phase, int64_t> taken;
   const auto take = [&](Phase phase) {
-    if (steps <= 0 || taken[phase] >= of_phase(wanted, phase)) return false;
+    if (steps <= 0 || taken[phase] >= planned_steps(wanted, phase)) return false;
     ++taken[phase];
     --steps;
     return true;
@@ -83,18 +83,18 @@ std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, cons
   const auto compare = [&](Phase phase, int64_t want, std::string_view word) {
     short_of(std::count_if(recorded.begin(), recorded.end(), [&](const StepRecord& s) { return s.phase == phase; }), want, word);
   };
-  const int64_t tracing = of_phase(wanted, Phase::activity);
+  const int64_t tracing = planned_steps(wanted, Phase::activity);
   const int64_t traced = tracing > 0 ? std::max<int64_t>(1, tracing - kDiscardedSteps) : 0;
   compare(Phase::activity, traced, "traced");
-  compare(Phase::timed, of_phase(wanted, Phase::timed), "timed");
-  compare(Phase::counters, of_phase(wanted, Phase::counters), "counted");
-  compare(Phase::pass_counters, of_phase(wanted, Phase::pass_counters), "counted by pass");
+  compare(Phase::timed, planned_steps(wanted, Phase::timed), "timed");
+  compare(Phase::counters, planned_steps(wanted, Phase::counters), "counted");
+  compare(Phase::pass_counters, planned_steps(wanted, Phase::pass_counters), "counted by pass");
   // The discarded steps of the tracing are recorded as warm-up too: those at the beginning count.
   int64_t first_other = std::numeric_limits<int64_t>::max(), warm = 0;
   for (const StepRecord& s : recorded)
     if (s.phase != Phase::warmup) first_other = std::min(first_other, s.step);
   for (const StepRecord& s : recorded) warm += s.step < first_other;
-  short_of(warm, of_phase(wanted, Phase::warmup), "warm-up");
+  short_of(warm, planned_steps(wanted, Phase::warmup), "warm-up");
   if (words.empty()) return std::nullopt;
   return MissingRecord{"plan_shortened", 1,
                        "the program had " + std::to_string(recorded.size()) + (recorded.size() == 1 ? " step" : " steps") +

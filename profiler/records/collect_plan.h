@@ -38,6 +38,7 @@ inline constexpr int64_t kDiscardedSteps = 2;
 inline constexpr int64_t kTracedSteps = 5, kCountedSteps = 2;
 
 int64_t planned_steps(const std::vector<PhasePlan>& phases);
+int64_t planned_steps(const std::vector<PhasePlan>& phases, Phase of);
 
 // The phases of `wanted`, none longer than there and in the same order, for a program that has `steps` steps, which may be fewer than
 // the plan needs. In order of worth: one traced step, one of warm-up, a timed one, a counted one; then the discarded steps of the

@@ -26,6 +26,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"counters_unavailable", notice, "collect",
      "Hardware counters could not be had, so bytes and tensor use are absent; `doctor` names the cure."},
     {"counters_not_asked", info, "collect", "--no-counters left the hardware counters out, so bytes and tensor use are absent."},
+    {"built_in_metrics_not_asked", info, "collect",
+     "--metric read other metrics than the built-in set, so bytes are absent, and tensor use where it is not among them; a metric that no "
+     "column shows is in launches[].other_counters of the document, and in `report --csv FILE --csv-rows launch`."},
     {"counter_set_failed", severe, "collect",
      "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
      "again."},
@@ -94,6 +97,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     // document
     {"ceilings_not_measured", notice, "document",
      "Bandwidth and matmul ceilings are unknown, so percentages of them, bounds and headroom are absent."},
+    {"ceilings_of_other_gpu", notice, "document",
+     "The ceilings were measured on another GPU than the step ran on: percentages of them, bounds and headroom are true as far as the two "
+     "are equally fast. From a program that needs one GPU, hide the others by CUDA_VISIBLE_DEVICES."},
     {"clocks_throttled", notice, "document",
      "The GPU lowered its clocks for heat or power during timed steps; times are true for this run, not for "
      "a cool GPU."},

@@ -168,10 +168,14 @@ std::string timeline_sentence(const ProfileDocument& d) {
   return text + ".";
 }
 
+bool ceilings_of_this_device(const ProfileDocument& d) {
+  return !is_missing(d, "ceilings_of_unknown_gpu") && !is_missing(d, "ceilings_of_other_gpu");
+}
+
 std::string ceilings_sentence(const ProfileDocument& d) {
   if (!d.ceilings.copy_bytes_per_s) return "";
-  const bool this_device = !is_missing(d, "ceilings_of_unknown_gpu");
-  std::string text = "Ceilings measured on " + (this_device ? std::string("this device") : d.ceilings.device.value_or("another device")) +
+  std::string text = "Ceilings measured on " +
+                     (ceilings_of_this_device(d) ? std::string("this device") : d.ceilings.device.value_or("another device")) +
                      (d.ceilings.measured_at ? " (" + *d.ceilings.measured_at + ")" : "");
   text += ": copy " + text_of(Format::gigabytes_per_s, d.ceilings.copy_bytes_per_s) + " GB/s";
   for (const auto& [precision, rate] : d.ceilings.matmul_flops_per_s) text += fmt::format(", {} {:.0f} TFLOP/s", precision, rate / 1e12);
@@ -182,7 +186,7 @@ std::string legend(const ProfileDocument& d) {
   if (d.ceilings.copy_bytes_per_s || d.totals.headroom_ns || d.totals.kernel_headroom_ns)  // a cut record has the latter
     return fmt::format(
         "GB/s is DRAM traffic of kernels, (max) its share of {} measured ceiling, headroom the ms above the floor (docs/metrics.md).",
-        is_missing(d, "ceilings_of_unknown_gpu") ? "the" : "this device's");
+        ceilings_of_this_device(d) ? "this device's" : "the");
   return fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were measured (docs/metrics.md).",
                      measured_alone(d) ? "sums over the report" : "per step");
 }

@@ -64,6 +64,7 @@ std::string html_text(const ProfileDocument& d) {
     l.path.clear();
     l.name.clear();
     static_cast<Numbers&>(l) = {};
+    l.other_counters.reset();
     for (Number LaunchRow::*unused :
          {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns, &LaunchRow::headroom_ns})
       (l.*unused).reset();

@@ -1,8 +1,11 @@
 #include "profiler/report/page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json_text.h"
 #include "profiler/report/facts.h"
@@ -78,6 +81,22 @@ std::string kernels_caption(const ProfileDocument& d) {
          (floors ? " Headroom: ms above the time that the kernel's own traffic and work need at the measured ceilings." : "");
 }
 
+// The rows of the timeline, one for each stream, and which of them each launch is drawn in. CUPTI numbers the streams of every device anew.
+Json lanes(const ProfileDocument& d) {
+  const auto is_drawn = [](const LaunchRow& l) { return l.start_ns && l.shown_ns; };
+  std::map<std::pair<int64_t, int64_t>, size_t> rows;  // by device and stream
+  for (const LaunchRow& l : d.launches)
+    if (is_drawn(l)) rows[{l.device, l.stream}];
+  const bool several_devices = !rows.empty() && rows.begin()->first.first != rows.rbegin()->first.first;
+  Json names = Json::array(), of_launch = Json::array();
+  for (auto& [place, row] : rows) {
+    row = names.size();
+    names.push_back((several_devices ? fmt::format("device {}, ", place.first) : "") + fmt::format("stream {}", place.second));
+  }
+  for (const LaunchRow& l : d.launches) of_launch.push_back(is_drawn(l) ? Json(rows.at({l.device, l.stream})) : Json());
+  return {{"names", names}, {"of_launch", of_launch}};
+}
+
 }  // namespace
 
 std::string page_json(const ProfileDocument& d) {
@@ -96,6 +115,7 @@ std::string page_json(const ProfileDocument& d) {
   tables["steps"] = table(step_view(d), "Steps without a collector", texts);
   tables["kernels"] = table(kernel_view(d, Output::page, d.kernels.size()), kernels_caption(d), texts);
   tables["launches"] = table(launch_view(d), "Launches of the step shown", texts);
+  j["lanes"] = lanes(d);
   if (!d.ranks.empty()) {
     tables["ranks"] = table(rank_view(d), "Each rank; the sections above are those of the median one", texts);
     tables["collectives"] =

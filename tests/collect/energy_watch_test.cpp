@@ -42,4 +42,19 @@ TEST(EnergyWatch, ReadsSeldomWhereNoJumpIsDue) {
   EXPECT_LT(Watched(1'000'000, 5000).reads, 125 + 95) << "a counter that stands still";
 }
 
+// The steps that tracing discards are recorded as warm-up. Read in them, the counter had the joules of four seconds of counted kernels in one
+// jump, of which the last timed steps got a share.
+TEST(EnergyWatch, EndsWithTheTimedStepsThoughWarmUpComesAgain) {
+  using profiler::Phase;
+  EnergyWatch watch;
+  std::vector<bool> watched;
+  for (const Phase phase :
+       {Phase::warmup, Phase::timed, Phase::timed, Phase::counters, Phase::pass_counters, Phase::warmup, Phase::activity})
+    watched.push_back(watch.watches(phase));
+  EXPECT_EQ(watched, (std::vector<bool>{true, true, true, false, false, false, false}));
+  // Without counters nothing lies between the timed steps and these.
+  EnergyWatch without_counters;
+  for (const Phase phase : {Phase::timed, Phase::warmup}) EXPECT_TRUE(without_counters.watches(phase));
+}
+
 }  // namespace

@@ -154,6 +154,38 @@ TEST_F(StepCollectorTest, LastWarmupStepSizesTheCounterImage) {
   EXPECT_FALSE(gpu_.requests[0].user_ranges);
 }
 
+// The mixed trainer replays graphs, of which the counted step launches every kernel by itself: an image of 2048 ranges was full before its end.
+TEST_F(StepCollectorTest, NodesOfTheGraphsThatTheWarmupStepReplaysSizeTheCounterImage) {
+  begin({{Phase::warmup, 2}, {Phase::counters, 1}});
+  push("step");
+  constexpr uint64_t kCaptured = uint64_t{5} << 32, kInstantiated = uint64_t{6} << 32, kSmall = uint64_t{7} << 32;
+  for (uint64_t node = 0; node < 300; ++node) {
+    collector_->graph_node_created(kCaptured + node);
+    collector_->graph_node_cloned(kInstantiated + node, kCaptured + node);
+  }
+  collector_->graph_node_created(kSmall);
+  pop();
+  push("step");
+  for (int replay = 0; replay < 10; ++replay) gpu_.launch("", LaunchKind::graph);
+  gpu_.launch("", LaunchKind::graph, LaunchEnd::failed);
+  gpu_.launch("_Z4gemmv");
+  pop();
+  step();
+  ASSERT_EQ(gpu_.requests.size(), 1u);
+  EXPECT_EQ(gpu_.requests[0].max_ranges, 3302);  // 10 * 300 + 1, a tenth more, one more
+}
+
+TEST_F(StepCollectorTest, AReplayOfFewNodesHasTheRoomOfAnUnknownStep) {
+  begin({{Phase::warmup, 1}, {Phase::counters, 1}});
+  push("step");
+  gpu_.launch("", LaunchKind::graph);  // captured before anybody listened
+  gpu_.launch("_Z4gemmv");
+  pop();
+  step();
+  ASSERT_EQ(gpu_.requests.size(), 1u);
+  EXPECT_EQ(gpu_.requests[0].max_ranges, 2048);
+}
+
 TEST_F(StepCollectorTest, CountersArePerKernelInLaunchOrderWithNamePathAndGrid) {
   begin({{Phase::warmup, 1}, {Phase::counters, 1}});
   step();

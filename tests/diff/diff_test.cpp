@@ -423,6 +423,18 @@ TEST(Diff, NamesTheProgramsThatAreNoTrainers) {
               ElementsAre())
       << "where a document is written to is no difference of what ran";
   EXPECT_THAT(differences([&](Document& a, Document& b) {
+                ran(a, "--json --steps 8 -o 'my profile -- a.json' '--report=it'\\''s.html'", "./x");
+                ran(b, "--steps 8", "./x");
+              }),
+              ElementsAre())
+      << "--json takes no value, and a name in quotes is one word";
+  EXPECT_THAT(
+      differences([&](Document& a, Document& b) {
+        ran(a, "--step-range 'my step'", "./don't --o=1");
+        ran(b, "--step-range 'my  step' --json", "./don't --o=2");
+      }),
+      ElementsAre("program: ./don't --o=1 -> ./don't --o=2", "command: profile --step-range 'my step' -> profile --step-range 'my  step'"));
+  EXPECT_THAT(differences([&](Document& a, Document& b) {
                 a.run.command = "stepscope join a.jsonl", b.run.command = "stepscope join b.jsonl";
                 a.collection.program = "stepscope train --batch-size 4 --run-json /tmp/1";
                 b.collection.program = "stepscope train --batch-size 8 --run-json /tmp/2";
@@ -561,6 +573,7 @@ TEST(Diff, AReducedRecordIsNamedBecauseItLacksKernels) {
 TEST(Diff, WhatIsSevereInOneDocumentStandsFirst) {
   const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
   ProfileDocument b = a;
+  b.collection.time_basis = "one_traced_step";
   for (const char* name : {"traced_steps_vary", "records_lost_in_step", "too_few_timed_steps"}) {
     MissingRow& m = b.missing.emplace_back();
     m.name = name;
@@ -574,6 +587,19 @@ TEST(Diff, WhatIsSevereInOneDocumentStandsFirst) {
   ASSERT_EQ(d.doubts.size(), 2u);
   EXPECT_THAT(diff_table(d, {}),
               HasSubstr("B: severe records_lost_in_step: lost (step 7)\nB: traced_steps_vary: the rows are those of one"));
+}
+
+// A document of two ranks held the notice of the other one, and "the rows are those of one traced step" was told of rows that are medians.
+TEST(Diff, TracedStepsThatVaryAreToldWhereTheRowsAreThoseOfOneOnly) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  a.missing.emplace_back().name = "traced_steps_vary";
+  ProfileDocument b = a;
+  a.collection.time_basis = "median_over_traced_steps";
+  b.collection.time_basis = "one_traced_step";
+  const ProfileDiff d = diff_profiles(a, b);
+  ASSERT_EQ(d.doubts.size(), 1u);
+  EXPECT_EQ(d.doubts[0].of, "B");
+  EXPECT_EQ(d.doubts[0].text, "the rows are those of one traced step, because traced steps differ; the step above is of others.");
 }
 
 TEST(Diff, ATableOfNoLayersIsASentence) {

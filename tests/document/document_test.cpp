@@ -12,7 +12,10 @@
 #include "base/errors.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
+#include "profiler/report/csv.h"
+#include "profiler/report/facts.h"
 #include "profiler/report/table.h"
+#include "profiler/report/views.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -490,6 +493,55 @@ TEST(Profile, CountersThatTheUserLeftOutAreNoLackOfTheMachine) {
   EXPECT_FALSE(missing_row(d, "counters_unavailable"));
 }
 
+// The values of a metric that no column shows were in no output, and the document said that counters could not be had.
+TEST(Profile, MetricsThatTheUserAskedForAreInTheDocumentByName) {
+  Recording r = fixture::gpt2_recording();
+  std::erase_if(r.counter_sets, [](const CounterSet& s) { return s.name != "core"; });
+  std::erase_if(r.counters, [](const CounterRecord& c) { return c.set != "core"; });
+  r.counter_sets[0].metrics = {"sm__foo.sum", "lts__t_bytes.sum", "sm__bar.min"};
+  for (CounterRecord& c : r.counters) c.values = {100.0 + static_cast<double>(c.index), 64, -1};
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const auto second =
+      std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "kernel" && l.index == 1; });
+  ASSERT_NE(second, d.launches.end());
+  EXPECT_EQ(second->other_counters, (std::map<std::string, double>{{"sm__bar.min", -1}, {"sm__foo.sum", 101}}));
+  EXPECT_EQ(second->l2_bytes, 64);
+  const auto copy = std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "copy"; });
+  ASSERT_NE(copy, d.launches.end());
+  EXPECT_FALSE(copy->other_counters);
+  EXPECT_FALSE(missing_row(d, "counters_unavailable"));
+  ASSERT_TRUE(missing_row(d, "built_in_metrics_not_asked"));
+  EXPECT_EQ(missing_row(d, "built_in_metrics_not_asked")->severity, "info");
+  EXPECT_EQ(missing_row(d, "built_in_metrics_not_asked")->detail, "counted: sm__foo.sum lts__t_bytes.sum sm__bar.min");
+  const std::string text = to_json(d);
+  EXPECT_EQ(to_json(profile_from_json(text, "p.json")), text);
+  EXPECT_NE(csv_text(d, CsvRows::launch).find(",sm__bar.min=-1;sm__foo.sum=101,"), std::string::npos);
+  // Bytes among them: nothing of the built-in set that is worth a word is absent.
+  r.counter_sets[0].metrics[1] = "dram__bytes_read.sum";
+  EXPECT_FALSE(
+      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "built_in_metrics_not_asked"));
+}
+
+// `profile` measures device 0; rank 1, or a program that runs on device 1, had "this device's" ceilings of it.
+TEST(Profile, CeilingsOfAnotherGpuAreNamed) {
+  Ceilings ceilings = fixture::round_ceilings();
+  EXPECT_FALSE(missing_row(gpt2_profile(), "ceilings_of_other_gpu"));
+  EXPECT_EQ(ceilings_sentence(gpt2_profile()).find("Ceilings measured on this device (2026-11-20T12:00:00Z): copy 1000 GB/s"), 0u);
+  ceilings.uuid = "GPU-1";
+  Recording r = fixture::gpt2_recording();
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), ceilings, fixture::options());
+  ASSERT_TRUE(missing_row(d, "ceilings_of_other_gpu"));
+  EXPECT_EQ(missing_row(d, "ceilings_of_other_gpu")->detail, "measured on Test GPU GPU-1, the step ran on Test GPU GPU-0");
+  EXPECT_EQ(ceilings_sentence(d).find("Ceilings measured on Test GPU (2026-11-20T12:00:00Z): copy 1000 GB/s"), 0u);
+  EXPECT_NE(legend(d).find("its share of the measured ceiling"), std::string::npos);
+  // Nobody knows which GPU the one or the other is of; `ingest` compares names.
+  r.session.device.erase("uuid");
+  EXPECT_FALSE(missing_row(build_profile(r, fixture::gpt2_run(), ceilings, fixture::options()), "ceilings_of_other_gpu"));
+  Recording report = fixture::gpt2_recording();
+  report.session.producer = "nsys";
+  EXPECT_FALSE(missing_row(build_profile(report, std::nullopt, ceilings, fixture::options()), "ceilings_of_other_gpu"));
+}
+
 TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), {}, fixture::options());
   EXPECT_TRUE(missing_row(d, "ceilings_not_measured"));
@@ -686,6 +738,22 @@ TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
   EXPECT_EQ(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.samples.size(), 5u);
   std::erase_if(r.steps, [](const StepRecord& s) { return s.phase == Phase::timed; });
   EXPECT_FALSE(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.median);
+}
+
+// The page called the first timed step of such a program "step 1", whatever had warmed up before it.
+TEST(Profile, TheFirstTimedStepOfAForeignProgramIsCountedBehindItsWarmUp) {
+  Recording r = fixture::gpt2_recording();
+  for (const int64_t number : {1, 0}) {
+    StepRecord s = r.steps.front();
+    s.step = number;
+    s.phase = Phase::warmup;
+    s.host_begin_ns = 400'000'000 + number * 5'000'000;
+    r.steps.push_back(s);
+  }
+  const ProfileDocument d = build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options());
+  EXPECT_EQ(d.run.steps, 13);
+  EXPECT_EQ(d.run.first_timed_step, 2);
+  EXPECT_EQ(step_view(d).rows.at(0).cells.at(0).text, "3");
 }
 
 // Nsight's exports come without a run.json; only our own collector's recordings lack something then.

@@ -202,6 +202,28 @@ TEST(Attribution, WithoutStatisticsMediansComeFromStepsKeptInFull) {
   EXPECT_EQ(row->detail, "step 10: kernel 0 is 'yet another', in step 12 '" + shown[0].name + "'") << "the first of them";
 }
 
+// A recording of ours holds the launches of one traced step. Of the others nobody looked at the counts, so medians stood for steps of 55 and
+// of 48 kernels.
+TEST(Attribution, AStepThatLaunchedMoreThanTheOneShownHasNoMedianWithIt) {
+  Recording r = fixture::gpt2_recording();
+  EXPECT_TRUE(attribute(r, fixture::input())->from_medians);
+  const auto step = [](Recording& of, int64_t number) -> StepRecord& {
+    return *std::find_if(of.steps.begin(), of.steps.end(), [&](const StepRecord& s) { return s.step == number; });
+  };
+  ++step(r, 11).kernels;
+  step(r, 10).memsets = 0;
+  const auto a = attribute(r, fixture::input());
+  EXPECT_FALSE(a->from_medians);
+  const auto row =
+      std::find_if(a->missing.begin(), a->missing.end(), [](const MissingRecord& m) { return m.name == "kernel_sequence_changed"; });
+  ASSERT_NE(row, a->missing.end());
+  EXPECT_EQ(row->count, 2);
+  EXPECT_EQ(row->detail, "step 10: kernels 19, copies 1, memsets 0; in step 12 19, 1, 1");
+  // Records that were dropped are not counted, which says nothing about what was launched.
+  r.missing.push_back({"dropped_activity_records", 2, ""});
+  EXPECT_FALSE(is_missing(attribute(r, fixture::input())->missing, "kernel_sequence_changed"));
+}
+
 TEST(Attribution, MediansThatDoNotAddUpGiveWayToOneStepAndSaySo) {
   Recording r = fixture::recording(kThree);
   for (int64_t i = 0; i < 3; ++i) r.stats.push_back({Activity::kernel, i, 5, 300'000, 300'000, 1, 900'000});

@@ -309,6 +309,34 @@ TEST(Join, ACollectiveOfAnUnknownKindHasATimeButNoBandwidth) {
   EXPECT_FALSE(d.collectives[1].bus_bytes_per_s);
 }
 
+// "The tables show one traced step instead" was said of rank 0 in the tables of rank 1, which are medians.
+TEST(Join, ThatAnotherRankHasNoMediansIsNotSaidOfTheTables) {
+  const auto with_varying_steps_of = [](size_t varying) {
+    std::vector<RankRecording> both{ranks::recording(rank(0)), ranks::recording(rank(1))};
+    for (int64_t i = 0; i < 6; ++i) both[varying].recording.stats.push_back({Activity::kernel, i, 5, 900'000, 900'000, 1, 900'000});
+    return join_ranks(both, std::nullopt, {}, {}, {});
+  };
+  const ProfileDocument own = with_varying_steps_of(0), other = with_varying_steps_of(1);
+  for (const ProfileDocument* d : {&own, &other}) EXPECT_EQ(d->world.main_rank, 0);
+  EXPECT_EQ(own.collection.time_basis, "one_traced_step");
+  EXPECT_TRUE(is_missing(own, "traced_steps_vary"));
+  EXPECT_EQ(other.collection.time_basis, "median_over_traced_steps");
+  EXPECT_FALSE(is_missing(other, "traced_steps_vary"));
+}
+
+TEST(Join, CeilingsAreOfAnotherGpuWhereTheyAreNotOfTheRankOfTheTables) {
+  const auto with_ceilings_of = [](const char* uuid) {
+    Ceilings ceilings = fixture::round_ceilings();
+    ceilings.uuid = uuid;
+    return join_ranks({ranks::recording(rank(0)), ranks::recording(rank(1))}, std::nullopt, ceilings, {}, {});
+  };
+  const ProfileDocument own = with_ceilings_of("GPU-0"), other = with_ceilings_of("GPU-1");
+  for (const ProfileDocument* d : {&own, &other}) EXPECT_EQ(d->world.main_rank, 0);
+  EXPECT_FALSE(is_missing(own, "ceilings_of_other_gpu"));
+  ASSERT_TRUE(fixture::missing_row(other, "ceilings_of_other_gpu"));
+  EXPECT_EQ(fixture::missing_row(other, "ceilings_of_other_gpu")->detail, "measured on Test GPU GPU-1, the step ran on Test GPU GPU-0");
+}
+
 TEST(Join, WhatDoesNotBelongTogetherIsRefusedWithFilesAndDifference) {
   auto other = rank(1);
   other.job = "job-2";

@@ -57,6 +57,19 @@ TEST(Columns, ThePageExplainsWhatItsTablesHave) {
   EXPECT_THAT(caption(other, "passes"), HasSubstr("its share of the measured ceiling"));
 }
 
+// Two GPUs have a stream 7 each, and the page drew the kernels of both in one row.
+TEST(Columns, TheTimelineOfThePageHasARowForEachStreamOfEachDevice) {
+  ProfileDocument d = documents::gpu();
+  d.launches.resize(4);
+  d.launches[1].stream = 9;
+  d.launches[3].start_ns.reset();
+  const auto lanes = [&] { return nlohmann::json::parse(page_json(d))["lanes"]; };
+  EXPECT_EQ(lanes(), nlohmann::json::parse(R"({"names": ["stream 7", "stream 9"], "of_launch": [0, 1, 0, null]})"));
+  d.launches[2].device = 1;
+  EXPECT_EQ(lanes(), nlohmann::json::parse(
+                         R"({"names": ["device 0, stream 7", "device 0, stream 9", "device 1, stream 7"], "of_launch": [0, 1, 2, null]})"));
+}
+
 TEST(Columns, EveryMemberOfNumbersHasARowOfItsOwn) {
   std::set<std::string> names;
   Numbers all;

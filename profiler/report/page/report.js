@@ -203,17 +203,17 @@
   // ---- timeline ----------------------------------------------------------------------------------------------
   {
     const t = view.tables.launches;
-    const rows = (d.launches || []).map((l, i) => ({ l, row: t.rows[i] })).filter(({ l }) => known(l.start_ns) && known(l.shown_ns));
+    const rows = (d.launches || []).map((l, i) => ({ l, row: t.rows[i], lane: view.lanes.names[view.lanes.of_launch[i]] })).filter(({ l }) => known(l.start_ns) && known(l.shown_ns));
     if (!rows.length) {
       put("timeline", note(view.sentences.no_timeline));
     } else {
-      const lanes = [...new Set(rows.map(({ l }) => l.stream))].sort((a, b) => a - b);
+      const lanes = view.lanes.names;
       const pass = ({ l }) => l.pass || "unattributed";
       const end = (d.timeline || {}).window_ns || Math.max(...rows.map(({ l }) => l.start_ns + l.shown_ns));
       chart(document.getElementById("timeline"), lanes.length > 2 ? "" : "low", "Kernels of one step over time, a row per stream", () => ({
         type: "bar",
-        data: { labels: lanes.map((s) => "stream " + s), datasets: [...new Set(rows.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
-          parsing: { xAxisKey: "x", yAxisKey: "y" }, data: rows.filter((r) => pass(r) === g).map(({ l, row }) => ({ x: [l.start_ns / 1e6, (l.start_ns + l.shown_ns) / 1e6], y: "stream " + l.stream, row })) })) },
+        data: { labels: lanes, datasets: [...new Set(rows.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
+          parsing: { xAxisKey: "x", yAxisKey: "y" }, data: rows.filter((r) => pass(r) === g).map(({ l, row, lane }) => ({ x: [l.start_ns / 1e6, (l.start_ns + l.shown_ns) / 1e6], y: lane, row })) })) },
         options: { indexAxis: "y", animation: false, maintainAspectRatio: false, interaction: { mode: "point" },
           scales: { x: { min: 0, max: end / 1e6, title: { display: true, text: "ms since the first kernel" } }, y: { stacked: true } },
           plugins: { tooltip: { callbacks: { label: (i) => words(t, i.raw.row) } } } },
