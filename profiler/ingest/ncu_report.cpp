@@ -197,8 +197,8 @@ class NcuReportReader {
         result.values.emplace_back(m.name_id(), *number);
       else if (m.has_value() && m.value().has_text())
         result.texts.emplace_back(m.name_id(), m.value().text());
-      else if (!m.has_value() && !m.unknown_fields().empty())
-        result.instances_only.push_back(m.name_id());
+      else
+        result.no_value.push_back(m.name_id());
     }
     r_.results.push_back(std::move(result));
   }
@@ -210,7 +210,7 @@ class NcuReportReader {
     int64_t dropped = 0;
     for (ForeignResult& r : r_.results) {
       dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
-                                      std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
+                                      std::erase_if(r.no_value, [&](uint32_t id) { return id >= names; }));
     }
     if (dropped)
       r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
