@@ -168,7 +168,8 @@ const std::vector<Field<CeilingsSection>>& fields_of() {
       {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data", &C::matmul_flops_per_s},
       {"device", "", "measured", "where they were measured", &C::device},
       {"uuid", "", "measured", "id of that device", &C::uuid},
-      {"driver", "", "measured", "driver in use then", &C::driver},
+      {"driver", "", "measured", "version of the driver in use then; in documents of before 2026-11-30 the CUDA version that it supports",
+       &C::driver},
       {"measured_at", "", "measured", "UTC, ISO 8601", &C::measured_at},
   };
   return list;
