@@ -124,7 +124,9 @@ const std::vector<Field<RunSection>>& fields_of() {
                {"last_loss", "", "run.json", "loss after the last step", &R::last_loss, {}, true},
                {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
                {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
-               {"git_revision", "", "build", "revision of the sources of stepscope's trainer; absent: another program's, or of recordings that `join` read", &R::git_revision},
+               {"git_revision", "", "build",
+                "revision of the sources of stepscope's trainer; absent: another program's, or of recordings that `join` read",
+                &R::git_revision},
                {"build_type", "", "build", "its CMake build type", &R::build_type},
                {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at}});
     return l;
