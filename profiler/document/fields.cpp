@@ -468,7 +468,7 @@ const std::vector<Field<LaunchRow>>& fields_of() {
          {"ms", Format::milliseconds, kNoTable, kLaunchTable}},
         {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)", &L::time_ns},
         {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
-        {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
+        {"samples", "", "activity", "traced steps behind time_ns, whose median is over at most 64 of them", &L::samples},
         {"bytes", "bytes", "activity", "size of a copy or memset", &L::bytes},
     };
     append_numbers(l, kLaunches);
