@@ -19,6 +19,7 @@
 #include "base/process.h"
 #include "base/temporary_folder.h"
 #include "cli/commands.h"
+#include "cli/counter_permission.h"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
 #include "cli/link_sweep.h"
@@ -122,24 +123,9 @@ void check_optional_parts(Report& r) {
 }
 
 void check_permission(Report& r) {
-  std::ifstream in("/proc/driver/nvidia/params");
-  std::string text;
-  bool admin_only = false, known = false;
-  while (std::getline(in, text)) {
-    if (text.rfind("RmProfilingAdminOnly:", 0) == 0) {
-      known = true;
-      admin_only = text.find('1') != std::string::npos;
-    }
-  }
-  if (!known) {
-    r.add("counter permission", Status::warn, "/proc/driver/nvidia/params does not tell", "the probe below decides");
-  } else if (admin_only && geteuid() != 0) {
-    r.add("counter permission", Status::fail, "RmProfilingAdminOnly is 1 and this is not root",
-          "run as root, or give the container --cap-add=SYS_ADMIN, or set the driver option "
-          "NVreg_RestrictProfilingToAdminUsers=0 (the machine's administrator)");
-  } else {
-    r.add("counter permission", Status::ok, fmt::format("RmProfilingAdminOnly {}", admin_only ? 1 : 0));
-  }
+  std::ifstream params("/proc/driver/nvidia/params");
+  const CounterPermission permission = counter_permission(params, geteuid() == 0);
+  r.add("counter permission", permission.cure.empty() ? Status::ok : Status::warn, permission.seen, permission.cure);
 }
 
 // The trainer itself is the probe: a `tiny` step under the collector must give kernels with times and counters.

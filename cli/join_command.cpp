@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "base/errors.h"
-#include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/profile_ranks.h"
 #include "cli/report_output.h"
@@ -52,7 +51,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
     check_run(*info, f.run_json, recordings, f);
   }
   profiler::ProfileOptions options;
-  // Not this program's revision and build: recordings do not say which program trained.
+  // Not this program's revision and build: recordings do not say from which sources their program was built.
   options.first_timed_step = f.first_timed_step;
   options.timed_steps = f.timed_steps;
   profiler::JoinOptions join;

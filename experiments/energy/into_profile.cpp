@@ -37,6 +37,7 @@ std::vector<std::string> differences(const RunSettings& here, const profiler::Pr
   // Before a measurement it is not known yet; behind it this is asked again.
   const auto driver = profile.environment.versions.find("driver");
   if (driver != profile.environment.versions.end() && !here.driver.empty()) compare("driver", here.driver, std::optional(driver->second));
+  compare("ranks", int64_t{1}, profile.world.size);  // joules are of one GPU alone, and a rank may do a part of an op
   compare("model", here.model, there.model);
   compare("batch size", here.batch_size, there.batch_size);
   compare("sequence length", here.seq_len, there.seq_len);

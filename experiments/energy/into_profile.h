@@ -9,7 +9,8 @@
 
 namespace energy {
 
-// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device, driver and settings.
+// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device, driver and settings, or is of
+// several ranks.
 void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile);
 
 // What is no reason to refuse, but one to say so: rows of `missing`, each by its name. One without a detail has nothing to say of the two.

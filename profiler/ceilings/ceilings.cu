@@ -129,7 +129,7 @@ double matmul_rate(cublasHandle_t handle, int n, cudaDataType_t type, cublasComp
   return 2.0 * n * n * n / seconds;
 }
 
-std::string driver_version() {
+std::string cuda_version_of_driver() {
   int v = 0;
   check(cudaDriverGetVersion(&v), "cudaDriverGetVersion");
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
@@ -155,14 +155,13 @@ cudaDeviceProp properties() {
 
 }  // namespace
 
-DeviceIdentity device_identity() { return {uuid_text(properties()), driver_version()}; }
+DeviceIdentity device_identity() { return {uuid_text(properties()), cuda_version_of_driver()}; }
 
 MeasuredCeilings measure_ceilings() {
   const cudaDeviceProp p = properties();
   MeasuredCeilings c;
   c.device = p.name;
   c.uuid = uuid_text(p);
-  c.driver = driver_version();
   c.measured_at = stepscope::now_utc();
   {
     Buffer a(kBytes), b(kBytes);

@@ -6,6 +6,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cache_folder.h"
+#include "base/nvml.h"
 #include "base/read_file.h"
 #include "profiler/ceilings/ceilings.h"
 
@@ -61,15 +62,23 @@ void save(const MeasuredCeilings& c, const std::filesystem::path& file) {
   }
 }
 
+std::string driver_in_use(const DeviceIdentity& device, const char* nvml) {
+  std::string why_not;
+  const auto asked = stepscope::nvml::Device::open(why_not, "", nvml);
+  return asked ? asked->driver_version().value_or(device.cuda_version) : device.cuda_version;
+}
+
 }  // namespace
 
-MeasuredCeilings ceilings_of_device(bool measure_again) {
+MeasuredCeilings ceilings_of_device(bool measure_again, const char* nvml) {
   const DeviceIdentity device = device_identity();
+  const std::string driver = driver_in_use(device, nvml);
   const auto file = cache_file(device.uuid);
   if (!measure_again && !file.empty()) {
-    if (auto cached = load(file, device.driver)) return *cached;
+    if (auto cached = load(file, driver)) return *cached;
   }
-  const MeasuredCeilings c = measure_ceilings();
+  MeasuredCeilings c = measure_ceilings();
+  c.driver = driver;
   if (!file.empty()) save(c, file);
   return c;
 }

@@ -170,7 +170,8 @@ const std::vector<Field<CeilingsSection>>& fields_of() {
       {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data", &C::matmul_flops_per_s},
       {"device", "", "measured", "where they were measured", &C::device},
       {"uuid", "", "measured", "id of that device", &C::uuid},
-      {"driver", "", "measured", "driver in use then", &C::driver},
+      {"driver", "", "measured", "version of the driver in use then; in documents of before 2026-11-30 the CUDA version that it supports",
+       &C::driver},
       {"measured_at", "", "measured", "UTC, ISO 8601", &C::measured_at},
   };
   return list;
@@ -467,7 +468,7 @@ const std::vector<Field<LaunchRow>>& fields_of() {
          {"ms", Format::milliseconds, kNoTable, kLaunchTable}},
         {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)", &L::time_ns},
         {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
-        {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
+        {"samples", "", "activity", "traced steps behind time_ns, whose median is over at most 64 of them", &L::samples},
         {"bytes", "bytes", "activity", "size of a copy or memset", &L::bytes},
     };
     append_numbers(l, kLaunches);

@@ -32,7 +32,7 @@ struct ForeignResult {
   int64_t step = -1;                                    // which step range it was launched in, where the report tells
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units
   std::vector<std::pair<uint32_t, std::string>> texts;  // metrics whose value is a text
-  std::vector<uint32_t> no_value;                       // metrics for which the report says "n/a" or nothing
+  std::vector<uint32_t> no_value;  // metrics for which the report says "n/a", NaN, nothing, or only values per instance
 };
 
 // What a report says of one of its processes: `--process` asks for one, and then nothing of another may stand in the document.

@@ -195,6 +195,8 @@ class NcuReportReader {
         result.values.emplace_back(m.name_id(), *number);
       else if (m.has_value() && m.value().has_text())
         result.texts.emplace_back(m.name_id(), m.value().text());
+      else
+        result.no_value.push_back(m.name_id());
     }
     r_.results.push_back(std::move(result));
   }
@@ -204,8 +206,10 @@ class NcuReportReader {
     const auto names = r_.metrics.size();
     const auto nameless = [&](const auto& v) { return v.first >= names; };
     int64_t dropped = 0;
-    for (ForeignResult& r : r_.results)
-      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless));
+    for (ForeignResult& r : r_.results) {
+      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
+                                      std::erase_if(r.no_value, [&](uint32_t id) { return id >= names; }));
+    }
     if (dropped)
       r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
   }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kPushPopRange = 59;  // ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange
 constexpr int64_t kPidBits = 0x1000000;
+constexpr const char* kWholeGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 
 class Database {
  public:
@@ -155,24 +156,29 @@ class NsysReader {
   }
 
   ForeignReport read() {
+    for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY",
+                              "CUPTI_ACTIVITY_KIND_MEMSET", kWholeGraphs, "NVTX_EVENTS"})
+      if (!db_.columns(table).empty()) db_.check(table);
+    read_launch_calls();
+    read_whole_graphs();
     const auto kernel_columns = db_.columns("CUPTI_ACTIVITY_KIND_KERNEL");
+    if (kernel_columns.empty()) refuse_whole_graphs_alone();
     for (const char* needed : {"start", "end", "correlationId", "streamId", "deviceId", "gridX", "blockX"})
       if (!kernel_columns.contains(needed))
         throw stepscope::InputError(
             fmt::format("{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
                         kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
                                                : fmt::format("its kernel table has no column '{}'", needed)));
-    for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY",
-                              "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"})
-      if (!db_.columns(table).empty()) db_.check(table);
     db_.query("SELECT id, value FROM StringIds", [&](const auto& row) { strings_[row.integer(0)] = row.text(1); });
-    read_launch_calls();
     read_kernels(kernel_columns);
     read_copies("CUPTI_ACTIVITY_KIND_MEMCPY", ForeignKind::copy);
     read_copies("CUPTI_ACTIVITY_KIND_MEMSET", ForeignKind::memset);
-    if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
+    if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; })) {
+      refuse_whole_graphs_alone();
       throw stepscope::InputError(fmt::format("{}: the export holds no kernel", r_.source));
+    }
     place_in_ranges();
+    take_out_whole_graphs();
     read_devices();
     // One call launches all nodes of a graph: they stand in the order in which they were added to it, whichever branch ran first.
     std::stable_sort(operations_.begin(), operations_.end(), [](const Operation& a, const Operation& b) {
@@ -275,6 +281,50 @@ class NsysReader {
                 c.bytes = row.count(6);
                 add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
               });
+  }
+
+  // Graphs of which nsys traced no node: each launch is one row, and its kernels are in no table.
+  void read_whole_graphs() {
+    const auto has = db_.columns(kWholeGraphs);
+    if (!has.contains("start") || !has.contains("end") || !has.contains("correlationId")) return;
+    const auto column = [&](const char* name) { return has.contains(name) ? name : "0"; };
+    db_.query(fmt::format("SELECT start, end, {}, correlationId, {}, {}, {} FROM {} ORDER BY start", column("globalPid"),
+                          column("contextId"), column("streamId"), column("deviceId"), kWholeGraphs),
+              [&](const auto& row) {
+                ForeignResult g;
+                g.kind = ForeignKind::graph;
+                g.name = "CUDA graph";
+                g.context = row.integer(4);
+                g.stream = row.count(5);
+                g.device = row.count(6);
+                add(std::move(g), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
+              });
+  }
+
+  void refuse_whole_graphs_alone() const {
+    const auto graphs =
+        std::count_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::graph; });
+    if (graphs > 0)
+      throw stepscope::InputError(
+          fmt::format("{}: the export holds no kernel, but {} launch{} of CUDA graphs whose kernels nsys did not trace; record again with "
+                      "`nsys profile --trace cuda,nvtx --cuda-graph-trace=node`",
+                      r_.source, graphs, graphs == 1 ? "" : "es"));
+  }
+
+  // They lack in what is shown: the steps, where there are any, else all.
+  void take_out_whole_graphs() {
+    const bool steps = std::any_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.step >= 0; });
+    std::map<int64_t, std::pair<int64_t, int64_t>> lacking;  // by process: launches and their time
+    for (const Operation& o : operations_) {
+      if (o.result.kind != ForeignKind::graph || (steps && o.result.step < 0)) continue;
+      auto& [launches, time_ns] = lacking[o.result.process];
+      ++launches;
+      time_ns += o.result.end_ns - o.result.start_ns;
+    }
+    for (const auto& [process, of_process] : lacking)
+      r_.processes[process].missing.push_back(
+          {"graphs_traced_whole", of_process.first, fmt::format("{:.3f} ms on the GPU", static_cast<double>(of_process.second) * 1e-6)});
+    std::erase_if(operations_, [](const Operation& o) { return o.result.kind == ForeignKind::graph; });
   }
 
   // Ranges of one thread nest: a sweep over starts and launches with a stack of what is open.

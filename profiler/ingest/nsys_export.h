@@ -1,6 +1,7 @@
 // Reads the SQLite file of `nsys export --type sqlite`: kernels, copies and memsets with their times, the NVTX ranges that were open when
-// each was launched, no counters. Tables and columns as https://docs.nvidia.com/nsight-systems documents its exporter's schema (2022 to
-// 2025); columns that a version lacks are done without.
+// each was launched, no counters. Launches of graphs that nsys traced as a whole are missing: the export does not hold their kernels.
+// Tables and columns as https://docs.nvidia.com/nsight-systems documents its exporter's schema (2022 to 2025); columns that a version
+// lacks are done without.
 //
 // A launch belongs to the ranges open on the thread of its API call at the time of that call, found by correlation id: never by where
 // the kernel ran on the timeline.

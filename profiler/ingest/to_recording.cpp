@@ -23,14 +23,25 @@ const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {
 
 constexpr std::string_view kGpuName = "device__attribute_display_name";
 
-// Results `first` to `first + count`, of all processes.
-std::span<const ForeignResult> window_of(const ForeignReport& report, const IngestOptions& options) {
+bool asked_for(const IngestOptions& options, int64_t process) { return !options.process || process == *options.process; }
+
+// Of the results `first` to `first + count` those of the process that was asked for.
+std::vector<const ForeignResult*> chosen_results(const ForeignReport& report, const IngestOptions& options) {
   const auto total = static_cast<int64_t>(report.results.size());
   if (options.first < 0 || options.first >= total)
     throw stepscope::InputError(
         fmt::format("--first {}: {} holds {} result{}", options.first, report.source, total, total == 1 ? "" : "s"));
   const int64_t count = options.count < 0 ? total - options.first : std::min(options.count, total - options.first);
-  return std::span(report.results).subspan(static_cast<size_t>(options.first), static_cast<size_t>(count));
+  std::vector<const ForeignResult*> chosen;
+  std::set<int64_t> processes;
+  for (const ForeignResult& r : std::span(report.results).subspan(static_cast<size_t>(options.first), static_cast<size_t>(count))) {
+    processes.insert(r.process);
+    if (asked_for(options, r.process)) chosen.push_back(&r);
+  }
+  if (chosen.empty())
+    throw stepscope::InputError(fmt::format("{}: no result of process {}; the report has {}", report.source, options.process.value_or(0),
+                                            fmt::join(processes, ", ")));
+  return chosen;
 }
 
 class Converter {
@@ -42,7 +53,7 @@ class Converter {
     describe_session();
     r_.missing.insert(r_.missing.end(), in_.missing.begin(), in_.missing.end());
     for (const auto& [id, process] : in_.processes)
-      if (!options_.process || id == *options_.process) r_.missing.insert(r_.missing.end(), process.missing.begin(), process.missing.end());
+      if (asked_for(options_, id)) r_.missing.insert(r_.missing.end(), process.missing.begin(), process.missing.end());
     choose_steps();
     add_launches();
     if (in_.tool == "ncu") {
@@ -57,14 +68,11 @@ class Converter {
  private:
   void choose_results() {
     std::set<int64_t> processes;
-    for (const ForeignResult& r : window_of(in_, options_)) {
-      processes.insert(r.process);
-      if (!options_.process || r.process == *options_.process) chosen_.push_back(r);
+    for (const ForeignResult* r : chosen_results(in_, options_)) {
+      processes.insert(r->process);
+      chosen_.push_back(*r);
     }
-    if (chosen_.empty())
-      throw stepscope::InputError(fmt::format("{}: no result of process {}; the report has {}", in_.source, options_.process.value_or(0),
-                                              fmt::join(processes, ", ")));
-    if (!options_.process && processes.size() > 1)
+    if (processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
     std::set<int64_t> devices;
     for (const ForeignResult& r : chosen_)
@@ -347,13 +355,12 @@ Recording to_recording(const ForeignReport& report, const IngestOptions& options
 std::set<std::string> gpus_of(const ForeignReport& report, const IngestOptions& options) {
   std::set<std::string> names;
   const auto metric = metric_index(report, kGpuName);
-  for (const ForeignResult& r : window_of(report, options)) {
-    if (options.process && r.process != *options.process) continue;
-    for (const auto& [index, text] : r.texts)
+  for (const ForeignResult* r : chosen_results(report, options)) {
+    for (const auto& [index, text] : r->texts)
       if (index == metric) names.insert(text);
-    const auto process = report.processes.find(r.process);
+    const auto process = report.processes.find(r->process);
     if (process == report.processes.end()) continue;
-    if (const auto gpu = process->second.gpus.find(r.device); gpu != process->second.gpus.end()) names.insert(gpu->second);
+    if (const auto gpu = process->second.gpus.find(r->device); gpu != process->second.gpus.end()) names.insert(gpu->second);
   }
   return names;
 }

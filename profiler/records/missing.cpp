@@ -172,6 +172,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"kernels_without_rule", notice, "ingest", "No rule fits these kernels; they are shown as unattributed. Extend the rules file."},
     {"launches_multiplied", notice, "ingest",
      "The rules let one launch stand for several equal layers: sums hold times that were not measured."},
+    {"graphs_traced_whole", severe, "ingest",
+     "nsys traced these launches of CUDA graphs as a whole: the export does not hold their kernels, and their time shows as idle or not at "
+     "all. Record again with nsys profile --cuda-graph-trace=node."},
     {"last_step_incomplete", notice, "ingest", "The capture ended inside its last step, which is left out."},
     {"outside_steps", info, "ingest", "Operations outside every step range are not part of a step and are left out."},
     {"device_state_unknown", info, "document",

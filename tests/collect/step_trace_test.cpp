@@ -438,6 +438,16 @@ TEST(StepTrace, RawSinkGetsEveryOperationOfEveryKeptStep) {
   EXPECT_EQ(raw[3].path, "step/a");
 }
 
+// docs/metrics.md and the field `samples` say from how many steps on.
+TEST(DurationSample, MedianOf64IsExact) {
+  DurationSample d;
+  for (int i = 0; i < 64; ++i) d.add((i * 37) % 64);  // each of 0 to 63 once
+  EXPECT_EQ(d.stats().median_ns, 31.5);
+  for (int i = 0; i < 136; ++i) d.add(1000);
+  EXPECT_EQ(d.stats().samples, 200);
+  EXPECT_EQ(DurationSample::kReservoir, 64u);
+}
+
 TEST(DurationSample, MedianOfManyIsAnEstimateWhileMeanAndRangeAreExact) {
   DurationSample d;
   for (int i = 1; i <= 10001; ++i) d.add((i * 7919) % 10007);  // a permutation of 1…10006 without a few

@@ -141,6 +141,14 @@ TEST(IntoProfile, AnotherDriverIsAnotherRun) {
   EXPECT_EQ(refused(d, p), "energy and profile are of two runs: device NVIDIA H200 here, NVIDIA H100 in the profile");
 }
 
+// One GPU's joules stood beside the time of a rank, which updates a part of the weights.
+TEST(IntoProfile, AProfileOfSeveralRanksIsAnotherRun) {
+  auto p = profile();
+  p.world.size = 2, p.world.ranks = 2, p.world.main_rank = 0;
+  p.ranks.resize(2), p.ranks[1].rank = 1;
+  EXPECT_EQ(refused(measured_document(), p), "energy and profile are of two runs: ranks 1 here, 2 in the profile");
+}
+
 // Joules of one build stood beside the times of another, and nothing said so.
 TEST(IntoProfile, JoulesOfOtherCodeAreSaidInTheDocument) {
   const auto words = [](const char* here, const char* there, profiler::ProfileDocument p = profile()) {

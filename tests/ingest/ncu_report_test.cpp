@@ -212,6 +212,29 @@ TEST(NcuReport, EachResultIsOfTheProcessThatItsBlockNames) {
   }
 }
 
+// ncu stores NaN for what its CSV prints as n/a, and no value of a metric that it has per instance alone. For such a CSV the notice said so;
+// for the report itself it asked to collect again what the report holds.
+TEST(NcuReport, AMetricWithoutANumberIsNotOneToCollect) {
+  ncu::BlockHeader block;
+  ncu::KernelResult k;
+  k.set_function("a");
+  for (const std::string& name : read_metrics()) {
+    ncu::Metric& m = *k.add_metrics();
+    m.set_name_id(static_cast<uint32_t>(block.strings().text_size()));
+    block.mutable_strings()->add_text(name);
+    if (name != "dram__bytes_write.sum") m.mutable_value()->set_number(name == "dram__bytes_read.sum" ? std::nan("") : 1);
+  }
+  const std::string payload = sized(k.SerializeAsString());
+  block.set_kernel_results(1);
+  block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
+  const std::string bytes = file_of(sized(block.SerializeAsString()) + payload);
+  const auto missing = to_recording(read_ncu_report(as_bytes(bytes), "made"), {}).missing;
+  const auto row = std::find_if(missing.begin(), missing.end(), [](const auto& m) { return m.name == "metrics_not_in_report"; });
+  ASSERT_NE(row, missing.end());
+  EXPECT_EQ(row->count, 2);
+  EXPECT_EQ(row->detail, "the report has no value (n/a) for dram__bytes_read.sum of 1 kernels, dram__bytes_write.sum of 1 kernels");
+}
+
 TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
   const auto result = [&](const char* range, double ns) {
     ncu::GroupResult g;

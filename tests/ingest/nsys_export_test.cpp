@@ -263,6 +263,53 @@ TEST(NsysExport, SaysWhatAnExportLacks) {
   EXPECT_THAT(export_error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
+// nsys's default. The step was shown as 99.5% idle, and nothing said why.
+TEST(NsysExport, GraphsTracedAsAWholeAreCountedAndSevere) {
+  Export e;
+  for (int64_t step = 0; step < 3; ++step) {
+    const int64_t t = 1'000'000 * step;
+    e.range("step", t + 100, t + 900'000);
+    e.kernel(1, t + 120, t + 400, t + 2400);
+    e.whole_graph({t + 150, t + 6000, t + 790'000});
+    e.kernel(2, t + 200, t + 800'000, t + 802'000);
+  }
+  e.close();
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(r.results.size(), 6u);
+  const auto& missing = r.processes.at(77).missing;
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_EQ(missing[0].name, "graphs_traced_whole");
+  EXPECT_EQ(missing[0].count, 3);
+  EXPECT_EQ(missing[0].detail, "2.352 ms on the GPU");
+  const ProfileDocument d = build_profile(to_recording(r, {}), std::nullopt, {}, {});
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 801'600);
+  EXPECT_TRUE(has_severe_missing(d));
+}
+
+// Only what is shown lacks their kernels: all of the program where it has no steps.
+TEST(NsysExport, AGraphTracedAsAWholeOutsideTheStepsLacksInNone) {
+  Export e;
+  e.whole_graph({10, 20, 30});
+  two_steps(e);
+  EXPECT_TRUE(read_nsys_export(e.path(), "step").processes.at(77).missing.empty());
+  const auto& missing = read_nsys_export(e.path(), "iteration").processes.at(77).missing;
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_EQ(missing[0].name, "graphs_traced_whole");
+}
+
+// With or without an empty table of kernels. The advice was to record what had been recorded.
+TEST(NsysExport, AnExportOfGraphsTracedAsAWholeAloneSaysHowToRecordTheirKernels) {
+  Export e;
+  e.whole_graph({10, 20, 30});
+  const std::string expected =
+      e.path().string() +
+      ": the export holds no kernel, but 1 launch of CUDA graphs whose kernels nsys did not trace; record again with "
+      "`nsys profile --trace cuda,nvtx --cuda-graph-trace=node`";
+  EXPECT_EQ(export_error_of(e.path()), expected);
+  e.run("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL");
+  EXPECT_EQ(export_error_of(e.path()), expected);
+}
+
 // The step's time stayed right, because they overlap, and the kernels' did not.
 TEST(NsysExport, AnOperationThatStandsTwiceIsRefused) {
   Export e;

@@ -94,6 +94,22 @@ TEST(ToRecording, AMetricOfSomeKernelsStaysWithThoseAndHasNoSum) {
   EXPECT_FALSE(has_severe_missing(d));
 }
 
+// gpus_of named no GPU then, and no ceilings are refused for none.
+TEST(ToRecording, AProcessWithoutResultsIsRefusedByAllThatAsksForIt) {
+  IngestOptions o;
+  o.process = 5;
+  const auto refused = [](const auto& ask) {
+    try {
+      ask();
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused([&] { to_recording(report(), o); }), "made: no result of process 5; the report has 0");
+  EXPECT_EQ(refused([&] { gpus_of(report(), o); }), "made: no result of process 5; the report has 0");
+}
+
 TEST(ToRecording, SaysWhichMetricsOfHowManyKernelsAreMissing) {
   const Recording r = to_recording(report(), {});
   ASSERT_NE(find(r, "metrics_not_in_report"), nullptr);

@@ -110,6 +110,11 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   }
   const Outcome with = stepscope(recordings + " --first-timed-step 1 --timed-steps 2 --run-json " + file("run.json"));
   EXPECT_EQ(with.exit_code, 0) << with.err;
+  // Recordings may be of another program than the one that joins them.
+  const json run = json::parse(slurp(folder_ / "refused.json"))["run"];
+  EXPECT_EQ(run["trainer"], "reference");
+  EXPECT_FALSE(run.contains("git_revision"));
+  EXPECT_FALSE(run.contains("build_type"));
   const Outcome foreign = stepscope(recordings + " --ceilings " TEST_DATA "/links/h200-x2-nccl.json");
   EXPECT_EQ(foreign.exit_code, 2);
   EXPECT_THAT(foreign.err, HasSubstr("h200-x2-nccl.json: measured on NVIDIA H200, " + file("r.rank0.jsonl") + " is of "));
