@@ -49,29 +49,31 @@ class Report:
         self._set(True)
 
     def _set(self, on):
+        """What the swaps returned: what an optimizer can go on with when it is swapped back, as long as somebody keeps it."""
+        kept = []
         if on != self.on:
             if on:
                 _refuse_replaced(self.model)
-            done = []
             try:
                 for site in self.replaced:
-                    site.swap(on)
-                    done.append(site)
+                    kept.append(site.swap(on))
             except BaseException:  # no memory, ctrl-C: half a model would be ours, and undo() would think that none is
-                for site in done:
+                for site in self.replaced[:len(kept)]:
                     site.swap(not on)
                 raise
             self.on = on
+        return kept
 
     @contextlib.contextmanager
     def off(self):
         """PyTorch's own ops inside the block."""
         before = self.on
-        self._set(False)
+        kept = self._set(False)
         try:
             yield
         finally:
             self._set(before)
+            del kept  # not before: an optimizer goes on with its float32 masters
 
     def __str__(self):
         parts = []
