@@ -110,6 +110,17 @@ class _Flat:
                 m.zero_()
                 v.zero_()
 
+    def load(self, optimizer, state_dict):
+        """Takes what optimizer.load_state_dict has loaded. The moments are those of the state_dict, which that has rounded to the parameters'
+        type; where a hook changed them behind that, they are the optimizer's."""
+        parameters, saved = ([p for g in groups for p in g["params"]] for groups in (optimizer.param_groups, state_dict["param_groups"]))
+        states = {p: state_dict["state"].get(key, {}) for p, key in zip(parameters, saved)}
+        for name, moments in (("exp_avg", self.views["m"]), ("exp_avg_sq", self.views["v"])):
+            for p, moment in zip(self.parameters, moments):
+                if name in states.get(p, {}):
+                    moment.copy_(states[p][name])
+        self.read(optimizer)
+
     def goes_on(self, optimizer):
         """Takes the optimizer again, which PyTorch had for a while; False where its groups or the memory of its parameters are others."""
         if self.why_changed(optimizer.param_groups) or any(p.data_ptr() != home for p, home in zip(self.parameters, self.homes)):
@@ -220,13 +231,17 @@ class _Taken(torch.optim.AdamW):
         return made, tuple(torch.optim.AdamW if a is _Taken else a for a in arguments), state
 
     def load_state_dict(self, state_dict):
-        before, flat = self.state_dict(), self._stepscope_flat
-        super().load_state_dict(state_dict)
+        before, flat, loaded = self.state_dict(), self._stepscope_flat, []
+        handle = self.register_load_state_dict_pre_hook(lambda _, state_dict: loaded.append(state_dict))  # behind the hooks that may change it
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
         if len(_steps_taken(self, flat.parameters)) > 1:
             super().load_state_dict(before)
             raise Refused("adamw: the loaded state is of parameters that took different numbers of steps, and the kernel has one number for "
                           "all; load it into PyTorch's: undo() of the report, and torch.optim.AdamW in place of stepscope.AdamW")
-        flat.read(self)
+        flat.load(self, loaded[0])
 
 
 def _is_of_scheduler(step):
