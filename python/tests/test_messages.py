@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import stepscope
+from stepscope import _library
 from stepscope.models import GPT, GPTConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,6 +96,17 @@ def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_t
     assert where.startswith(str(target))
     assert f"{copy} does not load" in with_it and "in a checkout of stepscope, and install the package from there again" in without
     assert not (ROOT / "python" / "build").exists() and not list((ROOT / "python").glob("*.egg-info"))
+
+
+def test_a_file_that_is_another_shared_library_is_named(monkeypatch):
+    other = pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"
+    monkeypatch.setenv("STEPSCOPE_OPS_LIBRARY", str(other))
+    _library.load.cache_clear()
+    try:
+        why = stepscope.why_missing()
+        assert why.startswith(f"{other} is no libstepscope_ops.so: ") and why.endswith("undefined symbol: stepscope_ops_abi")
+    finally:
+        _library.load.cache_clear()
 
 
 def own(kind, kernel, **settings):
