@@ -79,11 +79,13 @@ def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_t
     library, target = tmp_path / "libstepscope_ops.so", tmp_path / "installed"
     copy = target / "stepscope" / "lib" / library.name
 
-    def install():
+    def install(library=library):
         return subprocess.run([sys.executable, "setup.py", "--quiet", "install_lib", "--install-dir", str(target)], capture_output=True,
                               text=True, timeout=300, cwd=ROOT / "python", env={**os.environ, "STEPSCOPE_OPS_LIBRARY": str(library)})
 
-    assert f"STEPSCOPE_OPS_LIBRARY={library}: no such file" in install().stderr
+    assert f"STEPSCOPE_OPS_LIBRARY={library}: no such file; expected the absolute path of libstepscope_ops.so\n" in install().stderr
+    assert (f"STEPSCOPE_OPS_LIBRARY=build/lib.so: no file {ROOT}/python/build/lib.so, seen from the folder where the package is built; "
+            "expected the absolute path of libstepscope_ops.so\n") in install("build/lib.so").stderr
     library.write_text("no library")
     install()
     assert copy.read_text() == "no library"
