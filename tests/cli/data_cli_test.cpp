@@ -180,6 +180,16 @@ TEST_F(DataCli, a_full_disk_is_an_error) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("full"), HasSubstr("No space left")));
 }
 
+TEST_F(DataCli, a_link_to_a_shard_that_is_not_there_yet_stays) {
+  write("a.txt", "hello world");
+  fs::create_directory(file("big"));
+  fs::create_symlink("big/out.bin", file("link.bin"));
+  const Outcome o = data(file("a.txt") + " --out " + file("link.bin"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(fs::is_symlink(file("link.bin")));
+  EXPECT_THAT(tokens("big/out.bin"), ElementsAre(268, 259, 264));
+}
+
 TEST_F(DataCli, fetch_without_a_network_says_what_to_download_by_hand) {
   const Outcome o = fetch("echo 'curl: (6) Could not resolve host' >&2; exit 6");
   EXPECT_EQ(o.exit_code, 3);
@@ -302,6 +312,16 @@ TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
   EXPECT_EQ(heads.exit_code, 0) << heads.err;
   EXPECT_THAT(heads.out, AllOf(HasSubstr("4 heads"), testing::Not(HasSubstr("were taken"))));
   EXPECT_EQ(gpt2::checkpoint_config(file("four.bin")).heads, 4);
+}
+
+TEST_F(WeightsCli, a_link_to_a_checkpoint_that_is_not_there_yet_stays) {
+  fs::create_directory(file("big"));
+  fs::create_symlink("big/out.bin", file("link.bin"));
+  ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + file("m.safetensors")).exit_code, 0);
+  const Outcome o = stepscope("data --import " + file("m.safetensors") + " --out " + file("link.bin"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(fs::is_symlink(file("link.bin")));
+  EXPECT_TRUE(slurp(file("big/out.bin")) == slurp(file("fp32.bin")));
 }
 
 TEST_F(WeightsCli, a_folder_has_what_from_pretrained_needs_and_comes_back) {
