@@ -232,6 +232,15 @@ TEST_F(DataCli, fetch_of_an_unknown_set_lists_the_known) {
   EXPECT_THAT(o.err, HasSubstr("expected tinyshakespeare"));
 }
 
+TEST_F(DataCli, fetch_of_tinyshakespeare_takes_no_flag_of_the_sets_in_shards) {
+  for (const std::string flag : {"--shards", "--from", "--jobs", "--retries"}) {
+    const Outcome o = stepscope("data --fetch tinyshakespeare --out " + file("set") + " " + flag + " 7");
+    EXPECT_EQ(o.exit_code, 2) << flag;
+    EXPECT_EQ(o.err, "stepscope: " + flag + ": expected --fetch fineweb or fineweb-edu or tinystories with it\n");
+  }
+  EXPECT_FALSE(fs::exists(file("set")));
+}
+
 TEST_F(DataCli, fetch_makes_llmc_s_files_of_the_real_ones) {
   const std::string real = real_data_folder();
   if (real.empty()) GTEST_SKIP() << kNoRealData;
