@@ -1,8 +1,13 @@
 // `stepscope data` as a user calls it. What becomes of a text is tested in tests/gpt2.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -48,6 +53,29 @@ TEST_F(DataCli, text_becomes_a_shard_that_check_accepts) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("x.bin: 5 tokens"), HasSubstr("15 bytes of text")));
   EXPECT_THAT(tokens("x.bin"), ElementsAre(268, 259, 264, 268, 258));
   EXPECT_THAT(stepscope("data --check " + file("x.bin")).out, HasSubstr("tokens, 5 of them, largest id 268"));
+}
+
+TEST_F(DataCli, a_terminal_is_shown_how_far_it_is_and_nothing_of_that_stays) {
+  const int leader = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (leader < 0 || ::grantpt(leader) != 0 || ::unlockpt(leader) != 0) GTEST_SKIP() << "no pseudo terminals here";
+  const std::string name = ::ptsname(leader);
+  const int terminal = ::open(name.c_str(), O_RDWR | O_NOCTTY);  // open on, or what the program wrote would go with it
+  ASSERT_GE(terminal, 0);
+  write("a.txt", "hello");
+  const std::string command = stepscope_program() + " data --vocab " + file("vocab.bpe") + " " + file("a.txt") + " --out " + file("x.bin") +
+                              " >/dev/null 2>" + name;
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  const std::string expected = "\rtokenizing: 0 of 0 MB\x1b[K\r\x1b[K";
+  std::string shown;
+  std::array<char, 4096> some{};
+  for (pollfd from{leader, POLLIN, 0}; shown.find(expected) == std::string::npos && ::poll(&from, 1, 10000) == 1;) {
+    const ssize_t n = ::read(leader, some.data(), some.size());
+    if (n <= 0) break;
+    shown.append(some.data(), static_cast<size_t>(n));
+  }
+  EXPECT_THAT(shown, HasSubstr(expected));
+  ::close(terminal);
+  ::close(leader);
 }
 
 TEST_F(DataCli, says_that_the_vocabulary_is_smaller_than_that_of_gpt2) {
