@@ -126,6 +126,7 @@ struct DataFlags {
   std::vector<std::string> check;
   std::string fetch;
   gpt2::FetchOptions remote;
+  std::vector<const Argument*> of_remote;
   std::string eval_set;
   std::string import_file, export_file;
   std::optional<int64_t> heads;
@@ -151,9 +152,7 @@ void fetch_set(const DataFlags& flags) {
   }
   const std::vector<std::string> all = fetched_sets();
   if (!has(all)) throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", flags.fetch, fmt::join(all, " or ")));
-  if (flags.remote.shards || !flags.remote.from.empty())
-    throw stepscope::InputError(
-        fmt::format("{}: expected --fetch {} with it", flags.remote.shards ? "--shards" : "--from", fmt::join(names, " or ")));
+  only_these(flags.of_remote, {}, fmt::format("expected --fetch {} with it", fmt::join(names, " or ")));
   gpt2::fetch_data_set(flags.fetch, flags.text.out);
 }
 
@@ -238,17 +237,18 @@ void add_data_command(Command& app, int&) {
       "--eval-set", f->eval_set,
       "make an evaluation set (llm.c format) of these files, or of those in a folder: hellaswag (.jsonl) or mmlu (.csv or .jsonl)");
   eval_set->one_of({"hellaswag", "mmlu"})->needs(texts);
-  c->add_option("--shards", f->remote.shards, "fetch this many files for training, beside the one for validation (default: 1)")
-      ->check(whole(1))
-      ->needs(fetch);
-  c->add_option("--from", f->remote.from, "fetch from a mirror: an address that holds the files under their names, or a manifest FILE")
-      ->type_name("URL|FILE")
-      ->needs(fetch);
-  c->add_option("--jobs", f->remote.jobs, "files to fetch at a time")->check(whole(1, 64))->capture_default_str()->needs(fetch);
-  c->add_option("--retries", f->remote.retries, "further tries for a file after a server error or a cut transfer")
-      ->check(whole(0, 100))
-      ->capture_default_str()
-      ->needs(fetch);
+  f->of_remote = {
+      c->add_option("--shards", f->remote.shards, "fetch this many files for training, beside the one for validation (default: 1)")
+          ->check(whole(1))
+          ->needs(fetch),
+      c->add_option("--from", f->remote.from, "fetch from a mirror: an address that holds the files under their names, or a manifest FILE")
+          ->type_name("URL|FILE")
+          ->needs(fetch),
+      c->add_option("--jobs", f->remote.jobs, "files to fetch at a time")->check(whole(1, 64))->capture_default_str()->needs(fetch),
+      c->add_option("--retries", f->remote.retries, "further tries for a file after a server error or a cut transfer")
+          ->check(whole(0, 100))
+          ->capture_default_str()
+          ->needs(fetch)};
   texts->excludes(check_option)->excludes(fetch)->excludes(import_option)->excludes(export_option);
   check_option->excludes(fetch)->excludes(import_option)->excludes(export_option);
   fetch->excludes(import_option)->excludes(export_option);

@@ -237,6 +237,13 @@ std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const st
                                          line.text());  // a plan, the same for all ranks; the recorder names its file by the rank
 }
 
+// settle() for a run of so many ranks, with what --total-batch sets. One of them says what was settled.
+void settle_run(TrainerFlags& flags, int64_t total_batch, int ranks, bool says) {
+  const auto notice = settle(flags);
+  if (notice && says) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (total_batch > 0) flags.accumulation = accumulation_for(total_batch, flags.batch_size, flags.seq_len, ranks);
+}
+
 // One rank, or the only one (`session` is nullptr). `trainer` outlives an exception, so that the other ranks hear of it before anything
 // waits for the device; and so does `silent`, which it talks through.
 bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, std::unique_ptr<SilentSteps>& silent,
@@ -245,11 +252,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   const bool first = session == nullptr || session->is_first();
   const int ranks = session == nullptr ? 1 : session->world().size;
   TrainerFlags flags = f.trainer;
-  gpt2::distributed::agree(channel, [&] {
-    const auto notice = settle(flags);
-    if (notice && first) fmt::print(stderr, "stepscope: {}\n", *notice);
-    if (f.ranks.total_batch > 0) flags.accumulation = accumulation_for(f.ranks.total_batch, flags.batch_size, flags.seq_len, ranks);
-  });
+  gpt2::distributed::agree(channel, [&] { settle_run(flags, f.ranks.total_batch, ranks, first); });
   if (session != nullptr) session->compare(identity_of_run(f, flags));
   gpt2::LoopOptions options = all_loop_options(f, flags, line);
   options.channel = channel;
@@ -377,9 +380,9 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   TrainerFlags settled = f.trainer;
   if (!f.sweep_rates.empty()) {
     if (f.learning_rate->count() > 0) throw stepscope::InputError("--lr: --sweep-learning-rates names the rates; leave one of the two out");
-    if (f.ranks.gpus > 1 || f.ranks.world > 1)
-      throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
-    if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
+    if (f.ranks.gpus > 1) throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
+    only_these(f.ranks.of_several, {}, "--sweep-learning-rates does runs of one GPU each; leave one of the two out");
+    settle_run(settled, f.ranks.total_batch, 1, true);
     if (!sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet}))
       exit_code = kInterrupted;
     return;

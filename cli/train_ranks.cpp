@@ -110,12 +110,14 @@ std::vector<std::string> as_arguments(const ExchangeFlags& f) {
 void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--gpus", f.gpus, "train on this many GPUs of this host, one process each (CPU reference: so many processes)")
       ->check(whole(1, kMostRanks));
-  c.add_option("--rank", f.rank, "this process's rank, where nothing else starts the ranks")->check(whole(0, kMostRanks - 1));
-  c.add_option("--world", f.world, "number of ranks, with --rank")->check(whole(1, kMostRanks));
-  c.add_option("--rendezvous", f.rendezvous, "where the ranks meet: tcp:HOST:PORT of rank 0's host, or unix:@NAME on one host");
-  Argument* rendezvous = c.add_option("--rendezvous-timeout", f.rendezvous_timeout_s, "seconds to wait for all ranks")
-                             ->check(real_above(0, 1e6))
-                             ->capture_default_str();
+  Argument* rank =
+      c.add_option("--rank", f.rank, "this process's rank, where nothing else starts the ranks")->check(whole(0, kMostRanks - 1));
+  Argument* world = c.add_option("--world", f.world, "number of ranks, with --rank")->check(whole(1, kMostRanks));
+  Argument* rendezvous =
+      c.add_option("--rendezvous", f.rendezvous, "where the ranks meet: tcp:HOST:PORT of rank 0's host, or unix:@NAME on one host");
+  Argument* timeout = c.add_option("--rendezvous-timeout", f.rendezvous_timeout_s, "seconds to wait for all ranks")
+                          ->check(real_above(0, 1e6))
+                          ->capture_default_str();
   Argument* stall = c.add_option("--stall-timeout", f.stall_timeout_s,
                                  "give a rank up that leaves a step unfinished for so many seconds and 20 usual steps")
                         ->check(real_above(0, 1e6))
@@ -124,7 +126,7 @@ void add_rank_flags(Command& c, RankFlags& f) {
       c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
           ->check(real_above(0, 1e6))
           ->capture_default_str();
-  f.of_several = {rendezvous, stall, silence};
+  f.of_several = {rank, world, rendezvous, timeout, stall, silence};
   add_exchange_flags(c, f.exchange);
   f.of_several.insert(f.of_several.end(), f.exchange.arguments.begin(), f.exchange.arguments.end());
   c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
@@ -148,7 +150,7 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
 }
 
 std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
-  if (f.gpus == 1) return nullptr;
+  if (f.gpus == 1) return nullptr;  // with flags that it has no use for: a script may count its GPUs
   const dist::Start start = dist::discover(start_flags(f), dist::process_environment());
   if (start.world.size == 1) {
     if (start.world.found_by == "alone") only_these(f.of_several, {}, "expected --gpus N with it; this process trains alone");

@@ -126,7 +126,7 @@ uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& c
   const std::array<int64_t, 6> shape{config.max_seq_len, config.vocab_size, config.layers,
                                      config.heads,       config.channels,   config.padded_vocab};
   for (size_t i = 0; i < shape.size(); ++i) h[2 + i] = static_cast<int32_t>(shape[i]);
-  SummedFile out(path);
+  SummedFile out(stepscope::output_place(path));
   out.write(std::as_bytes(std::span(h)));
   if (precision == CheckpointPrecision::fp32) {
     out.write(std::as_bytes(parameters));

@@ -376,9 +376,4 @@ RunLog parse_run_log(std::string_view text, const std::string& source) {
   return std::move(reader).log();
 }
 
-RunLog load_run_log(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return parse_run_log(file.text(), path.string());
-}
-
 }  // namespace gpt2

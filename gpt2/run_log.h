@@ -75,6 +75,5 @@ bool is_run_log(std::string_view text);
 // said of another step than the one before it, or twice, a learning rate above the peak in the settings, a loss below 0 by more than rounding,
 // an accuracy that is not that of its counts, an end that is not at the last step.
 RunLog parse_run_log(std::string_view text, const std::string& source);
-RunLog load_run_log(const std::filesystem::path& path);
 
 }  // namespace gpt2

@@ -12,7 +12,9 @@ from setuptools.command.build_py import build_py
 def built_library():
     named = os.environ.get("STEPSCOPE_OPS_LIBRARY")
     if named and not os.path.isfile(named):
-        raise SystemExit(f"STEPSCOPE_OPS_LIBRARY={named}: no such file; expected libstepscope_ops.so")
+        # pip runs this in the package's folder and does not say where it was called.
+        seen = "no such file" if os.path.isabs(named) else f"no file {os.path.abspath(named)}, seen from the folder where the package is built"
+        raise SystemExit(f"STEPSCOPE_OPS_LIBRARY={named}: {seen}; expected the absolute path of libstepscope_ops.so")
     if named:
         return pathlib.Path(named)
     root = pathlib.Path(__file__).resolve().parent.parent

@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "base/counter_rng.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "gpt2/data/synthetic_tokens.h"
 
 namespace gpt2 {
@@ -48,7 +49,7 @@ std::span<const uint16_t> parse_token_shard(std::span<const std::byte> file, con
   return {reinterpret_cast<const uint16_t*>(raw.data()), count};
 }
 
-ShardFile::ShardFile(const std::filesystem::path& path) : path_(path), file_(path) {
+ShardFile::ShardFile(const std::filesystem::path& path) : path_(path), file_(stepscope::output_place(path)) {
   const LlmcHeader later{};
   file_.write(later.data(), sizeof(later));
 }

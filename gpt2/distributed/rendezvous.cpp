@@ -199,6 +199,20 @@ class Gathering {
   std::string last_;
 };
 
+// The file of a "unix:PATH" at which rank 0 listens. It goes once all have come, or never will: nobody else removes it.
+class SocketFile {
+ public:
+  explicit SocketFile(const std::string& address) : path_(address.starts_with("unix:") && address[5] != '@' ? address.substr(5) : "") {}
+  ~SocketFile() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+  SocketFile(const SocketFile&) = delete;
+  SocketFile& operator=(const SocketFile&) = delete;
+
+ private:
+  std::string path_;
+};
+
 // nullopt: rank 0 went away before it answered, so the caller may try again.
 std::optional<Descriptor> call(const std::string& address, const Hello& hello, double until, NotReached& not_reached) {
   std::string& why = not_reached.why;
@@ -269,9 +283,8 @@ std::vector<Peer> meet(const World& world, const std::string& address, const std
   } else {
     listener = listen_at(address);
   }
-  std::vector<Peer> peers = Gathering(world, std::move(listener), token, options).gather();
-  if (address.starts_with("unix:") && address[5] != '@') ::unlink(address.c_str() + 5);
-  return peers;
+  const SocketFile made(address);
+  return Gathering(world, std::move(listener), token, options).gather();
 }
 
 std::string rank_list(const std::vector<int>& ranks) {

@@ -1,15 +1,14 @@
 #include "gpt2/prepare/tokenize_text.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <string_view>
 
 #include "base/encoding.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/progress_line.h"
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
@@ -18,29 +17,21 @@
 namespace gpt2 {
 namespace {
 
-// One line on a terminal, rewritten a few times a second; nothing elsewhere.
+// How many bytes of the files were tokenized.
 class Progress {
  public:
-  Progress(uint64_t all_bytes, std::string doing) : all_bytes_(all_bytes), doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  Progress(uint64_t all_bytes, const char* doing) : all_bytes_(all_bytes), doing_(doing) {}
   void advance(uint64_t bytes) {
     done_bytes_ += bytes;
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now < next_) return;
-    next_ = now + std::chrono::milliseconds(200);
-    drawn_ = true;
-    fmt::print(stderr, "\r{} {:.0f} of {:.0f} MB", doing_, static_cast<double>(done_bytes_) / 1e6, static_cast<double>(all_bytes_) / 1e6);
+    line_.show([&] {
+      return fmt::format("{} {:.0f} of {:.0f} MB", doing_, static_cast<double>(done_bytes_) / 1e6, static_cast<double>(all_bytes_) / 1e6);
+    });
   }
 
  private:
   uint64_t all_bytes_, done_bytes_ = 0;
-  std::string doing_;
-  bool shown_, drawn_ = false;
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+  const char* doing_;
+  stepscope::ProgressLine line_;
 };
 
 // Returns the bytes of text that were tokenized: in JSON, what the field holds.

@@ -58,10 +58,18 @@ def load():
         library = ctypes.CDLL(str(found[0]))
     except OSError as e:
         raise MachineError(f"{found[0]} does not load: {e}") from e
+    try:
+        _declare(library, found[0])
+    except AttributeError as e:
+        raise MachineError(f"{found[0]} is no {NAME}: {e}") from e
+    return library
+
+
+def _declare(library, file):
     library.stepscope_ops_abi.restype = ctypes.c_int
     version = library.stepscope_ops_abi()
     if version != ABI:
-        raise MachineError(f"{found[0]} has interface {version}, this package was written for {ABI}; build both from one checkout")
+        raise MachineError(f"{file} has interface {version}, this package was written for {ABI}; build both from one checkout")
     for name, arguments in _FUNCTIONS.items():
         function = getattr(library, "stepscope_ops_" + name)
         function.argtypes = arguments
@@ -69,7 +77,6 @@ def load():
     for name in ("last_error", "variants"):
         getattr(library, "stepscope_ops_" + name).restype = ctypes.c_char_p
     library.stepscope_ops_adamw_settings_bytes.restype = ctypes.c_int64
-    return library
 
 
 def why_missing():

@@ -49,29 +49,31 @@ class Report:
         self._set(True)
 
     def _set(self, on):
+        """What the swaps returned: what an optimizer can go on with when it is swapped back, as long as somebody keeps it."""
+        kept = []
         if on != self.on:
             if on:
                 _refuse_replaced(self.model)
-            done = []
             try:
                 for site in self.replaced:
-                    site.swap(on)
-                    done.append(site)
+                    kept.append(site.swap(on))
             except BaseException:  # no memory, ctrl-C: half a model would be ours, and undo() would think that none is
-                for site in done:
+                for site in self.replaced[:len(kept)]:
                     site.swap(not on)
                 raise
             self.on = on
+        return kept
 
     @contextlib.contextmanager
     def off(self):
         """PyTorch's own ops inside the block."""
         before = self.on
-        self._set(False)
+        kept = self._set(False)
         try:
             yield
         finally:
             self._set(before)
+            del kept  # not before: an optimizer goes on with its float32 masters
 
     def __str__(self):
         parts = []
@@ -233,6 +235,20 @@ def _replace_optimizer(report, model, optimizer, slots):
     _add(report, "optimizer", optimizer, "adamw", slots, result)
 
 
+def _replace_all(report, model, optimizer, chosen):
+    _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
+    if "loss" in chosen:
+        for name, module in _hugging_face.losses(model):
+            _add(report, name, module, "loss", chosen["loss"], _hugging_face.swap_loss(module, chosen["loss"]))
+    if "adamw" in chosen:
+        _replace_optimizer(report, model, optimizer, chosen["adamw"])
+    elif optimizer is not None:
+        report.sites.append(Site("optimizer", type(optimizer).__name__, "adamw", why="ops were named and adamw was not; adamw=True replaces it"))
+    for op in chosen:
+        if not any(s.op == op for s in report.sites):
+            report.sites.append(Site("", own_class(model).__name__, op, why="no such op was recognized in this model"))
+
+
 SLOWER = "slower than PyTorch's where the library has no cuDNN; attention='flash' replaces it all the same"
 
 
@@ -297,16 +313,10 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
     report = Report(model, chosen)
     for op, why in left.items():
         _leave(report, model, op, why)
-    _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
-    if "loss" in chosen:
-        for name, module in _hugging_face.losses(model):
-            _add(report, name, module, "loss", chosen["loss"], _hugging_face.swap_loss(module, chosen["loss"]))
-    if "adamw" in chosen:
-        _replace_optimizer(report, model, optimizer, chosen["adamw"])
-    elif optimizer is not None:
-        report.sites.append(Site("optimizer", type(optimizer).__name__, "adamw", why="ops were named and adamw was not; adamw=True replaces it"))
-    for op in chosen:
-        if not any(s.op == op for s in report.sites):
-            report.sites.append(Site("", own_class(model).__name__, op, why="no such op was recognized in this model"))
+    try:
+        _replace_all(report, model, optimizer, chosen)
+    except BaseException:  # no memory, ctrl-C: nobody would have a report to undo what was replaced until then
+        report.undo()
+        raise
     report.notes += _what_runs_no_kernel(report)
     return report

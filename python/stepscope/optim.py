@@ -61,6 +61,13 @@ def _why_not(optimizer):
     return None
 
 
+@torch.no_grad()
+def _refresh(fine, newest):
+    """fine, in float32, becomes the newest; where that is fine rounded, nobody wrote it since, and fine stays."""
+    newest = newest.to(fine.device)
+    fine.copy_(torch.where((fine.to(newest.dtype) == newest).all(), fine, newest))  # no question that waits for the device
+
+
 class _Flat:
     """Parameters as views of one vector, those with weight decay first; m, v and gradients beside it."""
 
@@ -97,11 +104,33 @@ class _Flat:
         for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
             state = optimizer.state.get(p)
             if state:
-                m.copy_(state["exp_avg"])
-                v.copy_(state["exp_avg_sq"])
+                _refresh(m, state["exp_avg"])
+                _refresh(v, state["exp_avg_sq"])
             else:
                 m.zero_()
                 v.zero_()
+
+    def load(self, optimizer, state_dict):
+        """Takes what optimizer.load_state_dict has loaded. The moments are those of the state_dict, which that has rounded to the parameters'
+        type; where a hook changed them behind that, they are the optimizer's."""
+        parameters, saved = ([p for g in groups for p in g["params"]] for groups in (optimizer.param_groups, state_dict["param_groups"]))
+        states = {p: state_dict["state"].get(key, {}) for p, key in zip(parameters, saved)}
+        for name, moments in (("exp_avg", self.views["m"]), ("exp_avg_sq", self.views["v"])):
+            for p, moment in zip(self.parameters, moments):
+                if name in states.get(p, {}):
+                    moment.copy_(states[p][name])
+        self.read(optimizer)
+
+    def goes_on(self, optimizer):
+        """Takes the optimizer again, which PyTorch had for a while; False where its groups or the memory of its parameters are others."""
+        if self.why_changed(optimizer.param_groups) or any(p.data_ptr() != home for p, home in zip(self.parameters, self.homes)):
+            return False
+        if self.rounded.numel():
+            for p, master in zip(self.parameters, self.views["values"]):
+                _refresh(master, p)
+        self.versions = [p._version for p in self.parameters]
+        self.read(optimizer)
+        return True
 
     def why_changed(self, groups):
         """Why the groups can no longer be stepped; None when they can."""
@@ -202,13 +231,17 @@ class _Taken(torch.optim.AdamW):
         return made, tuple(torch.optim.AdamW if a is _Taken else a for a in arguments), state
 
     def load_state_dict(self, state_dict):
-        before, flat = self.state_dict(), self._stepscope_flat
-        super().load_state_dict(state_dict)
+        before, flat, loaded = self.state_dict(), self._stepscope_flat, []
+        handle = self.register_load_state_dict_pre_hook(lambda _, state_dict: loaded.append(state_dict))  # behind the hooks that may change it
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
         if len(_steps_taken(self, flat.parameters)) > 1:
             super().load_state_dict(before)
             raise Refused("adamw: the loaded state is of parameters that took different numbers of steps, and the kernel has one number for "
                           "all; load it into PyTorch's: undo() of the report, and torch.optim.AdamW in place of stepscope.AdamW")
-        flat.read(self)
+        flat.load(self, loaded[0])
 
 
 def _is_of_scheduler(step):
@@ -230,8 +263,8 @@ def _scheduled(optimizer):
     return step
 
 
-def _take(optimizer):
-    optimizer._stepscope_flat = _Flat(optimizer)
+def _take(optimizer, before=None):
+    optimizer._stepscope_flat = before if before is not None and before.goes_on(optimizer) else _Flat(optimizer)
     optimizer.__class__ = _Taken
     if "step" in vars(optimizer):
         optimizer.step = _scheduled(optimizer)
@@ -242,25 +275,32 @@ def _give_back(optimizer):
     optimizer.state.update(flat.state(optimizer.param_groups, flat.dtype))
     del optimizer._stepscope_flat
     optimizer.__class__ = torch.optim.AdamW
+    return flat
 
 
 def take_over(optimizer, model=None):
     """Makes a torch.optim.AdamW step with stepscope's kernel, in place. Returns why it cannot (str), or a function: False gives it back to
-    PyTorch with its state, True takes it again. model: refuses an optimizer that has none of its parameters."""
+    PyTorch with its state and returns the flat vectors, True takes it again. If somebody kept the vectors until then, the float32 masters and
+    moments go on that nobody wrote meanwhile. model: refuses an optimizer that has none of its parameters."""
     why = _why_not(optimizer)
     if why:
         return why
     if model is not None and not {*map(id, model.parameters())} & {id(p) for g in optimizer.param_groups for p in g["params"]}:
         return "none of its parameters is the model's; give the optimizer that was made of this model's parameters"
 
+    given_back = None  # a weak reference: PyTorch may have the optimizer for good, and the vectors are 16 bytes a parameter
+
     def swap(on):
+        nonlocal given_back
         if not on:
-            _give_back(optimizer)
-            return
+            flat = _give_back(optimizer)
+            given_back = weakref.ref(flat)
+            return flat
         why = _why_not(optimizer)  # PyTorch stepped it meanwhile, and a user may have changed it
         if why:
             raise Refused(f"adamw: {why}")
-        _take(optimizer)
+        _take(optimizer, given_back())
+        return None
 
     _take(optimizer)
     return swap

@@ -13,6 +13,9 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import evaluate  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VALIDATION_BYTES = 106657  # of tinyshakespeare.txt, by decoding the 32,768 tokens of llm.c's tiny_shakespeare_val.bin
+
 # A language of twelve words whose sentences have one order.
 PARTS = ["the one", "cat dog hen", "sees likes", "the one", "old red", "hat hill"]
 MERGES = ["t h", "th e", "o n", "on e", "c a", "ca t", "h e", "l i", "Ġ the", "Ġ one"]
@@ -22,6 +25,12 @@ V, C, L, NH, T = 256 + len(MERGES) + 1, 32, 1, 2, 64
 def text(sentences, seed):
     draw = random.Random(seed)
     return "\n".join(" ".join(draw.choice(part.split()) for part in PARTS) for _ in range(sentences)) + "\n"
+
+
+def test_the_commands_that_are_shown_ask_of_no_text_that_is_trained_on():
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    shown = [re.search(r"evaluate\.py questions .*--bytes 0:(\d+) ", where)[1] for where in (evaluate.__doc__, page)]
+    assert shown[0] == shown[1] and int(shown[0]) <= VALIDATION_BYTES
 
 
 def write_checkpoint(path):

@@ -69,6 +69,8 @@ def test_hugging_faces_model_is_given_the_targets_already_shifted(shard, monkeyp
     (["--data", "tokens.bin"], "--data tokens.bin: 100 tokens, expected more than the 1024 of a row"),
     (["--data", "set.bin"], "--data set.bin: begins with [20240522, 1], expected a token shard"),
     (["--data", "short.bin"], "--data short.bin: "),
+    (["--seeds", "1"], "--seeds 1: expected at least 2 for losses"),
+    (["--steps", "0"], "--steps 0: expected at least 1"),
     (["--out", "none"], "--out none: no such folder"),
 ])
 def test_wrong_arguments_are_named_before_anything_runs(shard, monkeypatch, capsys, given, sentence):
@@ -80,3 +82,11 @@ def test_wrong_arguments_are_named_before_anything_runs(shard, monkeypatch, caps
         measure.main(["losses", "--device", "cpu", *given])
     said = capsys.readouterr()
     assert stopped.value.code == 2 and said.out == "" and sentence in said.err
+
+
+@pytest.mark.parametrize("variants, replaced", [("gelu=off", {"attention", "layernorm", "loss"}), ("gelu=off,loss=one_read", {"loss"})])
+def test_an_op_that_is_off_stays_pytorchs_in_every_part(monkeypatch, capsys, variants, replaced):
+    monkeypatch.setattr(measure, "GPT", lambda config: GPT(GPTConfig(vocab_size=50257, block_size=8, n_layer=1, n_head=2, n_embd=16)))
+    measure.main(["check", "--device", "cpu", "--batch", "1", "--tokens", "8", "--variants", variants])
+    shown = capsys.readouterr().out.split("\n\n")[0]  # the table of what was replaced
+    assert {op for op in ("attention", "gelu", "layernorm", "loss") if op in shown.split()} == replaced

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import stepscope
+from stepscope import _library
 from stepscope.models import GPT, GPTConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -78,11 +79,13 @@ def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_t
     library, target = tmp_path / "libstepscope_ops.so", tmp_path / "installed"
     copy = target / "stepscope" / "lib" / library.name
 
-    def install():
+    def install(library=library):
         return subprocess.run([sys.executable, "setup.py", "--quiet", "install_lib", "--install-dir", str(target)], capture_output=True,
                               text=True, timeout=300, cwd=ROOT / "python", env={**os.environ, "STEPSCOPE_OPS_LIBRARY": str(library)})
 
-    assert f"STEPSCOPE_OPS_LIBRARY={library}: no such file" in install().stderr
+    assert f"STEPSCOPE_OPS_LIBRARY={library}: no such file; expected the absolute path of libstepscope_ops.so\n" in install().stderr
+    assert (f"STEPSCOPE_OPS_LIBRARY=build/lib.so: no file {ROOT}/python/build/lib.so, seen from the folder where the package is built; "
+            "expected the absolute path of libstepscope_ops.so\n") in install("build/lib.so").stderr
     library.write_text("no library")
     install()
     assert copy.read_text() == "no library"
@@ -95,6 +98,17 @@ def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_t
     assert where.startswith(str(target))
     assert f"{copy} does not load" in with_it and "in a checkout of stepscope, and install the package from there again" in without
     assert not (ROOT / "python" / "build").exists() and not list((ROOT / "python").glob("*.egg-info"))
+
+
+def test_a_file_that_is_another_shared_library_is_named(monkeypatch):
+    other = pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"
+    monkeypatch.setenv("STEPSCOPE_OPS_LIBRARY", str(other))
+    _library.load.cache_clear()
+    try:
+        why = stepscope.why_missing()
+        assert why.startswith(f"{other} is no libstepscope_ops.so: ") and why.endswith("undefined symbol: stepscope_ops_abi")
+    finally:
+        _library.load.cache_clear()
 
 
 def own(kind, kernel, **settings):

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import pickle
 import struct
+import weakref
 
 import pytest
 import torch
@@ -78,6 +79,11 @@ def same(a, b, rtol=1e-5, atol=1e-6):
         torch.testing.assert_close(q, p, rtol=rtol, atol=atol)
 
 
+def vectors(optimizer):
+    flat = optimizer._stepscope_flat
+    return [v.clone() for v in (flat.values, flat.m, flat.v)]
+
+
 def test_steps_are_those_of_pytorch():
     a, b = model(), model()
     own = torch.optim.AdamW(groups(a), lr=1e-2, betas=(0.8, 0.95))
@@ -119,6 +125,36 @@ def test_a_state_dict_resumes():
     train(c, again, 2, 3)
     for p, q in zip(b.parameters(), c.parameters()):
         assert torch.equal(p, q)
+
+
+def test_a_state_dict_has_the_whole_moments_of_bfloat16_parameters():
+    b, c = model(torch.bfloat16), model(torch.bfloat16)
+    ours, again = stepscope.AdamW(groups(b), lr=1e-2), stepscope.AdamW(groups(c), lr=1e-2)
+    train(b, ours, 3)
+    before = vectors(ours)
+    again.load_state_dict(copy.deepcopy(ours.state_dict()))
+    ours.load_state_dict(ours.state_dict())
+    assert all(map(torch.equal, vectors(ours), before))
+    assert all(map(torch.equal, vectors(again)[1:], before[1:]))  # the masters are in no state_dict
+    assert any(not torch.equal(m, m.bfloat16().float()) for m in before[1:])
+
+
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_moments_that_a_hook_changes_while_they_are_loaded_are_the_ones_that_count(when):
+    ours = pair(torch.bfloat16)[3]
+    state = ours.state_dict()
+    for s in state["state"].values():
+        s["exp_avg"] = torch.full_like(s["exp_avg"], 1.0)
+
+    def halved(states):
+        return {k: {**s, "exp_avg": s["exp_avg"] / 2} for k, s in states.items()}
+
+    if when == "pre":
+        ours.register_load_state_dict_pre_hook(lambda _, given: {**given, "state": halved(given["state"])})
+    else:
+        ours.register_load_state_dict_post_hook(lambda optimizer: optimizer.state.update(halved(optimizer.state)))
+    ours.load_state_dict(state)
+    assert all((m == 0.5).all() for m in ours._stepscope_flat.views["m"])
 
 
 def test_bfloat16_parameters_follow_float32_masters():
@@ -206,6 +242,59 @@ def test_masters_stay_where_nothing_was_written():
     apart = [(p.float() - q).abs().max().item() for p, q in zip(ours._stepscope_flat.parameters, masters)]
     train(net, ours, 1, 4)
     assert all((p.float() - q).abs().max() > d / 2 > 0 for p, q, d in zip(ours._stepscope_flat.parameters, masters, apart))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masters_and_moments_outlive_off(dtype):
+    a, _, b, ours, report = pair(dtype)
+    train(b, ours, 3)
+    before = vectors(ours)
+    with report.off():
+        assert type(ours) is torch.optim.AdamW
+        b(torch.zeros(4, 5, dtype=dtype))
+    assert type(ours) is not torch.optim.AdamW and all(map(torch.equal, vectors(ours), before))
+    train(b, ours, 1, 3)
+    assert ours.state_dict()["state"][0]["step"] == 4
+
+
+def test_what_was_written_inside_off_counts_and_the_rest_goes_on():
+    _, _, b, ours, report = pair(torch.bfloat16)
+    train(b, ours, 3)
+    weight, bias = b[0].weight, b[0].bias
+    flat = ours._stepscope_flat
+    place = {p: i for i, p in enumerate(flat.parameters)}
+    before = {name: [v.clone() for v in flat.views[name]] for name in ("values", "m", "v")}
+    with report.off():
+        weight.data.mul_(2)  # no version tells of it
+        ours.state[bias]["exp_avg"].zero_()
+    flat = ours._stepscope_flat
+    assert torch.equal(flat.views["values"][place[weight]], weight.float()) and not flat.views["m"][place[bias]].any()
+    for name, written in (("values", weight), ("m", bias), ("v", None)):
+        for p, i in place.items():
+            assert p is written or torch.equal(flat.views[name][i], before[name][i]), name
+
+
+def test_steps_of_pytorch_inside_off_begin_masters_and_moments_anew():
+    _, _, b, ours, report = pair(torch.bfloat16)
+    train(b, ours, 3)
+    with report.off():
+        train(b, ours, 1, 3)
+        state = {p: {k: v.clone() for k, v in s.items()} for p, s in ours.state.items()}
+    flat = ours._stepscope_flat
+    assert flat.step == 4
+    for i, p in enumerate(flat.parameters):
+        assert torch.equal(flat.views["values"][i], p.float())
+        assert torch.equal(flat.views["m"][i], state[p]["exp_avg"].float()) and torch.equal(flat.views["v"][i], state[p]["exp_avg_sq"].float())
+
+
+def test_undo_lets_go_of_the_flat_vectors():
+    _, _, b, ours, report = pair(torch.bfloat16)
+    train(b, ours, 1)
+    flat = weakref.ref(ours._stepscope_flat)
+    report.undo()
+    assert flat() is None
+    report.redo()
+    train(b, ours, 1, 1)
 
 
 @pytest.fixture

@@ -58,6 +58,12 @@ def test_a_table_whose_record_is_not_there_says_what_makes_it(tmp_path, monkeypa
         assert page.section(kind, names) == f"Not measured yet: {', '.join(names.split())}, which `tests/device/pytorch.sh` makes."
 
 
+def test_a_short_trainings_last_losses_are_averaged_over_as_many_as_there_are():
+    record = {"device": "GPU", "torch": "2", "date": "today", "batch": 1, "tokens": 2,
+              "curves": {"pytorch": [[4.0] * 10, [5.0] * 10], "replaced": [[4.5] * 10, [4.5] * 10]}}
+    assert "| 0 | 4.0000 | 4.5000 | 4.0000 | 4.5000 |" in page.losses(record)
+
+
 def test_the_record_of_an_evaluation_becomes_a_table():
     row = {"arm": "PyTorch fp64", "correct": 7, "error": 0.0, "mean_error": 0.0, "budget": None, "other_answers": [], "ok": None}
     far = {**row, "arm": "mixed", "error": 0.03, "mean_error": 0.01, "budget": 0.02, "other_answers": [{"index": 3, "margin": 0.004}], "ok": False}

@@ -11,6 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import stepscope
+from stepscope import optim
 from fake_kernels import KERNELS, wrong
 from stepscope.models import gpt
 
@@ -146,6 +147,20 @@ def test_a_replace_that_is_refused_changes_nothing(tiny):
         stepscope.replace(tiny)
     inner.undo()
     assert type(tiny) is gpt.GPT and type(tiny.transformer.ln_f) is nn.LayerNorm
+
+
+def test_a_replace_that_finds_no_memory_changes_nothing(tiny, batch, monkeypatch):
+    def full(optimizer):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(optim, "_Flat", full)
+    classes, own = [type(m) for m in tiny.modules()], torch.optim.AdamW(tiny.parameters())
+    names = set(vars(gpt))
+    with pytest.raises(torch.OutOfMemoryError):
+        stepscope.replace(tiny, optimizer=own)
+    assert [type(m) for m in tiny.modules()] == classes and type(own) is torch.optim.AdamW and set(vars(gpt)) == names
+    assert called_by(lambda: tiny(*batch)) == set()
+    assert {s.op for s in stepscope.replace(tiny).replaced} == {"attention", "gelu", "layernorm", "loss"}
 
 
 def test_an_older_report_does_not_come_back_over_a_newer_one(tiny):

@@ -9,6 +9,10 @@ def windows(curve):
     return [statistics.mean(curve[i:i + WINDOW]) for i in range(0, len(curve), WINDOW)]
 
 
+def mean_of_the_last(curve):
+    return statistics.mean(curve[-WINDOW:])
+
+
 def distance(curves, arm):
     """The largest distance of an arm's windows from PyTorch's of the same seed; infinite where a loss is not a number."""
     gaps = [abs(a - b) for own, other in zip(curves["pytorch"], curves[arm]) for a, b in zip(windows(own), windows(other))]

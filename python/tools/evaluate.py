@@ -1,6 +1,6 @@
 """One checkpoint and one evaluation set: `stepscope eval` by its trainers beside PyTorch in fp64, fp32 and bf16 autocast, item by item.
 
-    python3 python/tools/evaluate.py questions TEXT --count 200 --bytes 0:110000 > questions.jsonl
+    python3 python/tools/evaluate.py questions TEXT --count 200 --bytes 0:105000 > questions.jsonl
     stepscope data --eval-set hellaswag questions.jsonl --vocab vocab.bpe --out set.bin
     python3 python/tools/evaluate.py compare CHECKPOINT set.bin --program build/release/bin/stepscope --trainers reference,fp32,mixed [--out FOLDER]
 

@@ -7,7 +7,6 @@ import array
 import json
 import pathlib
 import signal
-import statistics
 import sys
 import time
 
@@ -17,7 +16,7 @@ import torch  # noqa: E402
 
 import curves as training_curves  # noqa: E402
 import stepscope  # noqa: E402
-from stepscope._variants import choose, refuse_unknown  # noqa: E402
+from stepscope._variants import choose  # noqa: E402
 from wrong import Wrong, refuse_out_and_device  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
 
@@ -41,9 +40,10 @@ def batch_of(arguments, seed=0, vocabulary=50257):
 
 
 def variants_of(arguments):
+    """--variants as replace() takes them."""
     if arguments.variants is None:
         return {}
-    return {op: True if variant == "default" else variant for op, variant in (v.split("=", 1) for v in arguments.variants.split(","))}
+    return {op: {"default": True, "off": False}.get(variant, variant) for op, variant in (v.split("=", 1) for v in arguments.variants.split(","))}
 
 
 def autocast(arguments):
@@ -73,8 +73,7 @@ def check(arguments):
 
 def replaced_under_compile(model, arguments, **more):
     """The ops named by --variants, else those that replace() takes for compiled programs."""
-    named = {op: v for op, v in variants_of(arguments).items() if v != "off"}
-    return stepscope.replace(model, compiled=True, **named, **more)
+    return stepscope.replace(model, compiled=True, **variants_of(arguments), **more)
 
 
 def told(report):
@@ -100,7 +99,7 @@ def bench(arguments):
     """Every op alone and the eager step; --compiled: also against Inductor's ops, and the compiled step as compiled() has it."""
     model = model_of(arguments)
     asked = {"adamw": True, "layernorm": True, "gelu": True, "attention": True, "loss": True, **variants_of(arguments)}
-    report = told(stepscope.replace(model, **{op: v for op, v in asked.items() if v != "off"}))
+    report = told(stepscope.replace(model, **asked))
     rows = bench_rows(stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, compiled=arguments.compiled,
                                       steps=("eager",), blocks=arguments.blocks))
     del model, report
@@ -167,7 +166,7 @@ def losses(arguments):
             curve, ms = curve_of(arguments, seed, data, arm == "replaced")
             curves[arm].append(curve)
             times[arm].append(ms)
-            print(f"{arm:9} seed {seed}: first {curve[0]:.4f}, mean of the last 20 {statistics.mean(curve[-20:]):.4f}"
+            print(f"{arm:9} seed {seed}: first {curve[0]:.4f}, mean of the last 20 {training_curves.mean_of_the_last(curve):.4f}"
                   + (f", {ms:.1f} ms a step" if ms else ""), flush=True)
     print(training_curves.sentence(curves))
     return {"curves": curves, "ms_by_arm": times, "data": arguments.data.name if arguments.data else "a language of 256 words",
@@ -275,11 +274,13 @@ def refuse_wrong(arguments):
     if arguments.variants is not None and not all("=" in v for v in arguments.variants.split(",")):
         raise Wrong(f"--variants {arguments.variants}: expected OP=VARIANT, several of them with commas between")
     try:
-        variants = {op: v for op, v in variants_of(arguments).items() if v != "off"}
-        refuse_unknown(variants_of(arguments))
-        choose(variants)
+        choose(variants_of(arguments))
     except stepscope.Refused as e:
         raise Wrong(f"--variants {arguments.variants}: {e}")
+    if arguments.steps < 1:
+        raise Wrong(f"--steps {arguments.steps}: expected at least 1")
+    if "losses" in arguments.parts and arguments.seeds < 2:
+        raise Wrong(f"--seeds {arguments.seeds}: expected at least 2 for losses, which holds ours against the spread of PyTorch's seeds")
     if arguments.data:
         try:
             with arguments.data.open("rb") as f:
@@ -308,7 +309,8 @@ def main(given=None):
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data", type=pathlib.Path, help="token shard that `losses` trains on (default: a made-up language)")
     parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,...; ops that are not named stay PyTorch's but in bench")
+    parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,gelu=off,...; ops that are not named stay PyTorch's, but in bench and "
+                                           "where off is all that is named")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--replaced", action="store_true")
     arguments = parser.parse_args(given)

@@ -58,7 +58,7 @@ def losses(record):
     curves, rows = record["curves"], []
     arms = [a for a in ARMS if a in curves]
     for seed in range(len(curves["pytorch"])):
-        rows.append((seed, *(f"{curves[a][seed][0]:.4f}" for a in arms), *(f"{sum(curves[a][seed][-20:]) / 20:.4f}" for a in arms)))
+        rows.append((seed, *(f"{curves[a][seed][0]:.4f}" for a in arms), *(f"{training_curves.mean_of_the_last(curves[a][seed]):.4f}" for a in arms)))
     steps = len(curves["pytorch"][0])
     times = record.get("ms_by_arm", {})
     told = "; ".join(f"{ARMS[a]} {statistics.median(times[a]):.1f}" for a in arms if all(times.get(a) or [None]))

@@ -1,8 +1,13 @@
 // `stepscope data` as a user calls it. What becomes of a text is tested in tests/gpt2.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -48,6 +53,29 @@ TEST_F(DataCli, text_becomes_a_shard_that_check_accepts) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("x.bin: 5 tokens"), HasSubstr("15 bytes of text")));
   EXPECT_THAT(tokens("x.bin"), ElementsAre(268, 259, 264, 268, 258));
   EXPECT_THAT(stepscope("data --check " + file("x.bin")).out, HasSubstr("tokens, 5 of them, largest id 268"));
+}
+
+TEST_F(DataCli, a_terminal_is_shown_how_far_it_is_and_nothing_of_that_stays) {
+  const int leader = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (leader < 0 || ::grantpt(leader) != 0 || ::unlockpt(leader) != 0) GTEST_SKIP() << "no pseudo terminals here";
+  const std::string name = ::ptsname(leader);
+  const int terminal = ::open(name.c_str(), O_RDWR | O_NOCTTY);  // open on, or what the program wrote would go with it
+  ASSERT_GE(terminal, 0);
+  write("a.txt", "hello");
+  const std::string command = stepscope_program() + " data --vocab " + file("vocab.bpe") + " " + file("a.txt") + " --out " + file("x.bin") +
+                              " >/dev/null 2>" + name;
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  const std::string expected = "\rtokenizing: 0 of 0 MB\x1b[K\r\x1b[K";
+  std::string shown;
+  std::array<char, 4096> some{};
+  for (pollfd from{leader, POLLIN, 0}; shown.find(expected) == std::string::npos && ::poll(&from, 1, 10000) == 1;) {
+    const ssize_t n = ::read(leader, some.data(), some.size());
+    if (n <= 0) break;
+    shown.append(some.data(), static_cast<size_t>(n));
+  }
+  EXPECT_THAT(shown, HasSubstr(expected));
+  ::close(terminal);
+  ::close(leader);
 }
 
 TEST_F(DataCli, says_that_the_vocabulary_is_smaller_than_that_of_gpt2) {
@@ -180,6 +208,16 @@ TEST_F(DataCli, a_full_disk_is_an_error) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("full"), HasSubstr("No space left")));
 }
 
+TEST_F(DataCli, a_link_to_a_shard_that_is_not_there_yet_stays) {
+  write("a.txt", "hello world");
+  fs::create_directory(file("big"));
+  fs::create_symlink("big/out.bin", file("link.bin"));
+  const Outcome o = data(file("a.txt") + " --out " + file("link.bin"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(fs::is_symlink(file("link.bin")));
+  EXPECT_THAT(tokens("big/out.bin"), ElementsAre(268, 259, 264));
+}
+
 TEST_F(DataCli, fetch_without_a_network_says_what_to_download_by_hand) {
   const Outcome o = fetch("echo 'curl: (6) Could not resolve host' >&2; exit 6");
   EXPECT_EQ(o.exit_code, 3);
@@ -220,6 +258,15 @@ TEST_F(DataCli, fetch_of_an_unknown_set_lists_the_known) {
   const Outcome o = stepscope("data --fetch shakespeare");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("expected tinyshakespeare"));
+}
+
+TEST_F(DataCli, fetch_of_tinyshakespeare_takes_no_flag_of_the_sets_in_shards) {
+  for (const std::string flag : {"--shards", "--from", "--jobs", "--retries"}) {
+    const Outcome o = stepscope("data --fetch tinyshakespeare --out " + file("set") + " " + flag + " 7");
+    EXPECT_EQ(o.exit_code, 2) << flag;
+    EXPECT_EQ(o.err, "stepscope: " + flag + ": expected --fetch fineweb or fineweb-edu or tinystories with it\n");
+  }
+  EXPECT_FALSE(fs::exists(file("set")));
 }
 
 TEST_F(DataCli, fetch_makes_llmc_s_files_of_the_real_ones) {
@@ -302,6 +349,16 @@ TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
   EXPECT_EQ(heads.exit_code, 0) << heads.err;
   EXPECT_THAT(heads.out, AllOf(HasSubstr("4 heads"), testing::Not(HasSubstr("were taken"))));
   EXPECT_EQ(gpt2::checkpoint_config(file("four.bin")).heads, 4);
+}
+
+TEST_F(WeightsCli, a_link_to_a_checkpoint_that_is_not_there_yet_stays) {
+  fs::create_directory(file("big"));
+  fs::create_symlink("big/out.bin", file("link.bin"));
+  ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + file("m.safetensors")).exit_code, 0);
+  const Outcome o = stepscope("data --import " + file("m.safetensors") + " --out " + file("link.bin"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(fs::is_symlink(file("link.bin")));
+  EXPECT_TRUE(slurp(file("big/out.bin")) == slurp(file("fp32.bin")));
 }
 
 TEST_F(WeightsCli, a_folder_has_what_from_pretrained_needs_and_comes_back) {

@@ -251,7 +251,16 @@ TEST(Mistakes, FlagsOfTrainThatWouldDoNothingAreNamed) {
         std::pair("--bucket-mib 5", "--bucket-mib: expected --gpus N with it"),
         std::pair("--stall-timeout 5", "--stall-timeout: expected --gpus N with it"),
         std::pair("--total-batch 64 --accumulation 4", "--accumulation: --total-batch sets it"),
-        std::pair("--sweep-learning-rates 1e-4,1e-3 --lr 1", "--lr: --sweep-learning-rates names the rates")}) {
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --lr 1", "--lr: --sweep-learning-rates names the rates"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --gpus 2", "--sweep-learning-rates: its runs use one GPU each; expected no --gpus"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --communicator nccl",
+                  "--communicator: --sweep-learning-rates does runs of one GPU each; leave one of the two out"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --stall-timeout 3",
+                  "--stall-timeout: --sweep-learning-rates does runs of one GPU each; leave one of the two out"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --rank 0 --world 1",
+                  "--rank: --sweep-learning-rates does runs of one GPU each; leave one of the two out"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --rendezvous tcp:nohost:1",
+                  "--rendezvous: --sweep-learning-rates does runs of one GPU each; leave one of the two out")}) {
     const Outcome o = stepscope(train + flags);
     EXPECT_EQ(o.exit_code, 2) << flags;
     EXPECT_THAT(o.err, HasSubstr(message)) << flags;
@@ -512,6 +521,7 @@ TEST(Mistakes, TheTotalBatchesThatWouldDoAreNumbersThatCanBeTyped) {
     const Outcome o = stepscope(train + total);
     EXPECT_EQ(o.exit_code, 2);
     EXPECT_THAT(o.err, testing::EndsWith(expected));
+    EXPECT_EQ(stepscope(train + total + " --sweep-learning-rates 1e-4,1e-3").err, o.err);
   }
 }
 

@@ -293,6 +293,14 @@ TEST_F(TrainingCli, sweep_names_the_best_rate_and_survives_divergence) {
   EXPECT_THAT(lines("s-1e30.jsonl").back()["stopped"].get<std::string>(), HasSubstr("training stopped"));
 }
 
+TEST_F(TrainingCli, sweep_takes_steps_of_the_total_batch) {
+  const Outcome o = train("--steps 2 --total-batch 128 --sweep-learning-rates 1e-4,1e-3 --log " + file("s.jsonl"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(lines("s-1e-4.jsonl").front()["settings"]["tokens_per_step"], 128);
+  ASSERT_EQ(train("--steps 2 --accumulation 2 --lr 1e-3 --log " + file("one.jsonl")).exit_code, 0);
+  EXPECT_EQ(story("s-1e-3.jsonl"), story("one.jsonl"));
+}
+
 TEST_F(TrainingCli, sweep_says_when_the_best_rate_is_an_outer_one) {
   EXPECT_THAT(train("--steps 4 --sweep-learning-rates 1e-7,1e-3").out, HasSubstr("it is the largest rate tried"));
   EXPECT_THAT(train("--steps 4 --sweep-learning-rates 1e-3,1e30").out, HasSubstr("it is the smallest rate tried"));

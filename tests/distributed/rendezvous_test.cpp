@@ -104,6 +104,18 @@ TEST(Rendezvous, OverAFileThatIsGoneAfterwardsAlsoWhereADeadRunLeftOne) {
   EXPECT_FALSE(std::filesystem::exists(folder / "socket"));
   std::filesystem::remove_all(folder);
 }
+TEST(Rendezvous, AFileIsGoneAlsoWhereTheRanksDoNotMeet) {
+  const auto folder = fresh_test_folder();
+  const std::string address = "unix:" + (folder / "socket").string();
+  const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet(0.05)); });
+  EXPECT_EQ(errors[0], "rank 1 did not come within 0.05 s (have 1 of 2)");
+  EXPECT_FALSE(std::filesystem::exists(folder / "socket"));
+  // Who is refused because another run listens there leaves that run's file alone.
+  const Descriptor other = listen_at(address);
+  EXPECT_THAT(in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet()); })[0], HasSubstr("in use"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "socket"));
+  std::filesystem::remove_all(folder);
+}
 TEST(Rendezvous, OverTcpAndOverASocketThatAlreadyListens) {
   // A port that the kernel chose: listen_at() cannot be told "any".
   const Descriptor listener(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));

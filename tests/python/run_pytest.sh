@@ -12,6 +12,9 @@ source_dir=$1 part=$2
 here=$(cd "$(dirname "$0")" && pwd)
 shift 2
 python=${STEPSCOPE_TEST_PYTHON:-python3}
+# Relative names are of the folder that this was called from, and pytest runs in another one.
+[[ $python != */* || $python == /* ]] || python=$PWD/$python
+[[ ${STEPSCOPE_TEST_VENV:-/} == /* ]] || STEPSCOPE_TEST_VENV=$PWD/$STEPSCOPE_TEST_VENV
 if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
   index=${STEPSCOPE_TEST_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
   wanted="torch${STEPSCOPE_TEST_TORCH:+==$STEPSCOPE_TEST_TORCH} numpy pytest ${STEPSCOPE_TEST_PACKAGES:-}"

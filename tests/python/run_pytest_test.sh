@@ -75,6 +75,16 @@ given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_
 [[ $given == *"-m not gpu tests/test_page.py itself GPU hidden" ]] || { echo "files that were named do not reach pytest: $given"; failed=1; }
 given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" gpu 2>&1) && found=0 || found=$?
 [[ $found == 77 && $given == *"PyTorch sees no CUDA device"* ]] || { echo "tests of a GPU without one: exit $found: $given"; failed=1; }
+# Names that are relative to the folder of the call, which is not the one where pytest runs.
+ln -s "$source_dir" "$folder/source"
+relative() {  # what, variables…
+  local what=$1 found=0
+  shift
+  given=$(cd "$folder" && env "$@" source/tests/python/run_pytest.sh source cpu 2>&1) || found=$?
+  [[ $found == 5 && $given == *"pytest was given "*" -m not gpu itself GPU hidden" ]] || { echo "$what: exit $found: $given"; failed=1; }
+}
+relative "a relative environment" STEPSCOPE_TEST_VENV=venv STEPSCOPE_TEST_TORCH=2.11.0
+relative "a relative interpreter" STEPSCOPE_TEST_PYTHON=venv/bin/python
 # Several runs: beside each other, all are heard, and the first failure is the answer.
 runs() { # exit code, arguments…
   local code=$1 found=0
