@@ -26,7 +26,7 @@ constexpr StepPart kStepParts[] = {{"grad norm", "the reported norm, against the
                                    {"m", "first moments, against AdamW of the trainer's own gradients"},
                                    {"v", "second moments, the same"},
                                    {"update", "parameters, against AdamW's from the trainer's own moments"},
-                                   {"weights", "weights, against the rounded parameters"}};
+                                   {"weights", "weights, against the rounded parameters; at random, each with bits of its own"}};
 
 std::vector<ModelCheck> all_checks() {
   std::vector<ModelCheck> all{
@@ -42,7 +42,7 @@ std::vector<ModelCheck> all_checks() {
       {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
       {"adam v", "second moments, the same"},
       {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
-      {"weights", "weights are the rounded parameters"},
+      {"weights", "weights are the rounded parameters; at random, each is rounded with bits of its own"},
       {"skipped update", "a loss or norm above its limit leaves parameters and moments as they are"},
       {"accumulation", "two micro-batches are one step of the mean gradient"},
       {"causality", "no later token changes an earlier logit by a bit"},

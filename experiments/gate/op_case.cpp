@@ -1,7 +1,10 @@
 #include "experiments/gate/op_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
+
+#include "experiments/gate/op_compare.h"
 
 namespace gate {
 
@@ -33,6 +36,18 @@ std::vector<std::string> variants_of(const std::vector<gpt2::VariantInfo>& table
   if (first == out.end()) throw std::logic_error("the baseline of the op case " + c.op + " is said to be another form");
   std::rotate(out.begin(), first, first + 1);
   return out;
+}
+
+std::optional<CheckResult> check_lean(const OpCase& c, const OpTensor& t, View got, const std::string& variant, std::string_view rate,
+                                      const std::string& name, const std::string& detail) {
+  if (c.may_lean && c.may_lean(t.name, variant)) return std::nullopt;
+  const bool tf32 = rate == "tf32" && std::ranges::find(c.rounds_to_tf32, variant) != c.rounds_to_tf32.end();
+  const int bits = tf32 ? kTf32Bits : bits_of(t.rounding);
+  if (bits == 0) return std::nullopt;
+  const std::optional<Lean> lean = lean_of(t.want.space(), got, view(t.want), t.rows, t.columns, bits);
+  if (!lean) return std::nullopt;
+  return make_result(name + " lean", t.name, {{"of the elements", std::abs(lean->share), lean_limit(*lean, bits, c.terms)}},
+                     detail + (lean->share < 0 ? ", towards zero" : ", away from zero"));
 }
 
 }  // namespace gate

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,10 @@ struct OpCase {
   // Choices of other slots that this case stands for, as slot and variant: the storage of the residual
   // stream, say.
   std::vector<std::pair<std::string, std::string>> also{};
+  // Of which result of which variant it is not asked whether it leans (check_lean); may be empty: of all that are rounded it is.
+  std::function<bool(const std::string& tensor, const std::string& variant)> may_lean{};
+  // Variants that round the factors of TF32 products themselves. The library's products may as well leave it to the hardware, which cuts.
+  std::vector<std::string> rounds_to_tf32{};
   double flops = 0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
   std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
@@ -71,6 +76,10 @@ struct OpCase {
 // The variants of `c` in the order in which they are judged: the baseline first. {""} for an op that has one
 // way. Throws std::logic_error for a baseline or another form that the table does not know.
 std::vector<std::string> variants_of(const std::vector<gpt2::VariantInfo>& table, const OpCase& c);
+
+// "OP/VARIANT lean": a result of a variant leans to no side (op_judge.h). Nothing where it may, is not rounded, or has too few rows.
+std::optional<CheckResult> check_lean(const OpCase& c, const OpTensor& t, View got, const std::string& variant, std::string_view rate,
+                                      const std::string& name, const std::string& detail);
 
 // What is made, and where.
 struct CaseOptions {

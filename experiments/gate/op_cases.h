@@ -41,6 +41,9 @@ inline double flops(const LinearShape& s) {
 
 inline gpt2::AdamW update_settings(int64_t step) { return slower_if_late({.learning_rate = 1e-2f, .weight_decay = 0.1f}, step); }
 
+// Of OpCase::may_lean.
+inline bool always(const std::string&, const std::string&) { return true; }
+
 // Gradients of a layout, those of the blocks' matrices rounded to bf16 numbers.
 // wte_too: those of wte as well.
 Memory bf16_in_blocks(Memory gradients, const gpt2::TensorLayout& layout, bool wte_too = false);
@@ -164,6 +167,7 @@ class OpCases {
                               const Memory* dbias, const OpTensor& dout, const OpTensor& inp);
   void linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
                                  const Rounding& sum, const std::array<OpTensor, 3>& operands);
+  decltype(OpCase::judge) no_input_leans(const Memory& product, const Memory& after, const Memory& slope) const;
   void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
                                   const OpTensor& dout, const OpTensor& weight);
   void lm_head();

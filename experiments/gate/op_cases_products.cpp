@@ -1,4 +1,6 @@
 // Ops that are matrix products, and attention.
+#include <tuple>
+
 #include "experiments/gate/op_cases.h"
 #include "experiments/gate/random.h"
 
@@ -9,6 +11,11 @@ namespace {
 bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> places) {
   return z.place.empty() || std::find(places.begin(), places.end(), z.place) != places.end();
 }
+
+// Where GELU's input is rounded before GELU, it lies on few numbers, and above 2.8 GELU of such a number is rounded to this number itself: up
+// by as much as half of a distance. gelu_forward and gelu_backward ask this kernel without a product before it, and linear_forward this
+// product. The library's GELU is an approximation of its own.
+bool gelu_is_another_ops(const std::string&, const std::string& variant) { return variant == "kernel" || variant == "matmul_epilogue"; }
 
 // One row times a weight with a row for each element of it.
 std::vector<double> times_weight(const std::vector<double>& row, const std::vector<double>& weights) {
@@ -71,6 +78,7 @@ void OpCases::linear_forward(const OpSizes::Product& z, const LinearShape& s, co
     c.slot = "gelu_forward";
     c.baseline = "kernel";
     c.other_forms = {"hopper"};  // linear_gelu_slope_forward
+    c.may_lean = gelu_is_another_ops;
     use_(c);
   }
   if (wanted("linear_gelu_slope_forward") && at(z, {"mlp_up"})) linear_gelu_slope_forward(z, s, shape, product, sum, {inp, weight, bias});
@@ -149,6 +157,7 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
   c.slot = "gelu_backward";
   c.baseline = "kernel";
   c.other_forms = {"hopper"};  // linear_gelu_slope_backward
+  c.may_lean = gelu_is_another_ops;
   use_(c);
 }
 
@@ -173,7 +182,23 @@ void OpCases::linear_gelu_slope_forward(const OpSizes::Product& z, const LinearS
   c.slot = "gelu_forward";
   c.baseline = "kernel";
   c.other_forms = {"matmul_epilogue"};  // linear_gelu_forward
+  c.may_lean = gelu_is_another_ops;
+  c.judge = no_input_leans(product, after, slope);
   use_(c);
+}
+
+// GELU and its gradient lean for no eighth of their input, where it comes in fp32. For "kernel" it does not.
+decltype(OpCase::judge) OpCases::no_input_leans(const Memory& product, const Memory& after, const Memory& slope) const {
+  return [=, space = o_.space, element = storage_.activation](std::span<const Memory> results, const std::string& name,
+                                                              const std::string& detail, GateReport& report) {
+    if (gelu_is_another_ops("", name.substr(name.find('/') + 1))) return;
+    for (const auto& [at, tensor, want] : {std::tuple{size_t{0}, "after", &after}, {size_t{1}, "slope", &slope}}) {
+      const WorstLean worst =
+          worst_lean_along(space, view(results[at], element), view(*want), view(product), product.bytes() / 8, kBf16Bits);
+      report.add(make_result(name + " lean", fmt::format("{}, by eighths of the input", tensor),
+                             {{"worst eighth, of its limit", worst.of_limit, 1, worst.eighth}}, detail));
+    }
+  };
 }
 
 // The product of mlp_down's input gradient with GELU's gradient, and the sums of its columns. "hopper" sums before it rounds.
@@ -273,6 +298,9 @@ void OpCases::lm_head() {
       c.flops = 6 * static_cast<double>(z.rows) * static_cast<double>(z.C) * static_cast<double>(z.Vp);
       c.baseline = z.hurt ? "hopper" : "logits";
       if (z.hurt) c.other_forms = {"logits"};
+      // dx: its scale is asked. dweight: every token's row reads the same rows of x, rounded with their factors, and these errors do not average
+      // out over tokens. The target's gradient, p - 1, is nearly the same number in all rows, and is rounded to -1.
+      c.may_lean = always;
       also_zero_grad(c, adds);
       use_(c);
     }
@@ -333,6 +361,12 @@ void OpCases::attention() {
       c.floor_factor = z.hurt ? 100 : 1;
       if (z.low) c.floor_added = 100 * op_floor("fp32", true);  // a score of -1,344 in fp32, whatever its product loses
       c.baseline = "unfused";
+      // Scores that hurt and low ones give few probabilities, of which each is rounded one way wherever it stands; the library may round as it
+      // likes.
+      c.may_lean = [few = z.hurt || z.low](const std::string& tensor, const std::string& variant) {
+        return few || variant.starts_with("cudnn") || tensor == "lse";  // which no one rounds
+      };
+      if (!fused_) c.rounds_to_tf32 = {"flash"};
       if (fused_) {
         if (!z.with_cudnn)
           for (const gpt2::VariantInfo& info : t_.variants())
@@ -474,6 +508,7 @@ OpCase OpCases::planned(OpCase c, const char* op) {
   c.slot = "attention_plan";
   c.baseline = "heuristic";
   c.other_forms.clear();
+  c.may_lean = always;
   return c;
 }
 

@@ -101,6 +101,64 @@ struct ScaleTerm {
   }
 };
 
+// Whether a result is further from zero than its answer (1), nearer (-1) or the same, to so many bits. NaN of what is not finite.
+struct Side {
+  double least;  // of the answer, or it is not asked
+  int bits;
+  GATE_ANYWHERE bool asks(double want) const { return !((want < 0 ? -want : want) < least) && want != 0; }
+  GATE_ANYWHERE double of(double got, double want) const {
+    if (!(got - got == 0)) return got - got;
+    const double further = nearest(got, bits) - nearest(want, bits), outwards = want < 0 ? -further : further;
+    return outwards > 0 ? 1 : outwards < 0 ? -1 : 0;
+  }
+};
+// Of answers, as a share of their root mean square.
+constexpr double kNearlyZero = 0x1p-10;
+
+struct LeanSums {
+  double sides, count;
+};
+struct LeanTerm {
+  View got, want;
+  Side side;
+  int64_t columns;
+  GATE_ANYWHERE void operator()(LeanSums& s, int64_t row, int64_t c) const {
+    const int64_t i = row * columns + c;
+    if (!side.asks(want[i])) return;
+    s.sides += side.of(got[i], want[i]);
+    s.count += 1;
+  }
+};
+
+using Count = unsigned long long;
+GATE_ANYWHERE void count_one(Count& count) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(&count, Count{1});
+#else
+  ++count;
+#endif
+}
+struct Eighth {
+  Count all, further, nearer;
+};
+constexpr int64_t kEighths = 66;  // from -4 to 4, and one to either side
+struct LeanAlong {
+  Eighth* eighths;
+  View got, want, along;
+  Side side;
+  GATE_ANYWHERE void operator()(int64_t i) const {
+    if (!side.asks(want[i])) return;
+    const double at = floor(8 * along[i]) + kEighths / 2;
+    Eighth& e = eighths[at < 0 ? 0 : at < kEighths ? static_cast<int64_t>(at) : kEighths - 1];
+    const double of = side.of(got[i], want[i]);
+    count_one(e.all);
+    if (of < 0)
+      count_one(e.nearer);
+    else if (of != 0)  // also NaN, which is an error of its own
+      count_one(e.further);
+  }
+};
+
 struct WorstTerm {
   View got, want;
   double floor;
@@ -170,6 +228,7 @@ int64_t count(Space space, const std::byte* a, const std::byte* b, int64_t bytes
 struct Rounded {
   int64_t not_nearest, not_a_neighbour;
   double error, variance;
+  RoundedTogether together;
 };
 struct RoundedTerm {
   const float* masters;
@@ -183,16 +242,20 @@ struct RoundedTerm {
       ++r.not_a_neighbour;
       return;
     }
-    const double p = static_cast<double>(part) / 65536;
-    r.error += (weights[i] == low ? 0.0 : 1.0) - p;
+    const double p = static_cast<double>(part) / 65536, error = (weights[i] == low ? 0.0 : 1.0) - p;
+    r.error += error;
     r.variance += p * (1 - p);
+    r.together.look(error, p * (1 - p), i);
   }
 };
 Rounded rounding_of(const Memory& masters, const Memory& weights) {
   const int64_t n = masters.bytes() / 4;
   if (weights.bytes() != n * 2) throw std::logic_error("rounding: other numbers of weights and of masters");
+  static_assert(kChunk % 8 == 0);  // no eight lies in two
   Rounded total{};
-  for (const Rounded& r : list_chunks<Rounded>(masters.space(), n, RoundedTerm{masters.as<float>(), weights.as<uint16_t>()})) {
+  for (Rounded& r : list_chunks<Rounded>(masters.space(), n, RoundedTerm{masters.as<float>(), weights.as<uint16_t>()})) {
+    r.together.finish();
+    total.together.add(r.together);
     total.not_nearest += r.not_nearest;
     total.not_a_neighbour += r.not_a_neighbour;
     total.error += r.error;
@@ -250,6 +313,48 @@ double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t c
   return worst;
 }
 
+std::optional<Lean> lean_of(Space space, View got, View want, int64_t rows, int64_t columns, int bits) {
+  const int64_t per_row = chunks(columns), pieces = rows > 1 ? rows : per_row, of_a_piece = rows > 1 ? per_row : 1;
+  if (pieces < kFewestToLean) return std::nullopt;
+  const Side side{kNearlyZero * root_mean_square(space, want, rows * columns), bits};
+  const std::vector<LeanSums> parts = values_of<LeanSums>(row_chunks<LeanSums>(space, rows, columns, LeanTerm{got, want, side, columns}));
+  double sides = 0, count = 0, sides_squared = 0, both = 0, count_squared = 0;
+  int64_t asked = 0;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    LeanSums s{};
+    for (int64_t i = piece * of_a_piece; i < (piece + 1) * of_a_piece; ++i) {
+      s.sides += parts[static_cast<size_t>(i)].sides;
+      s.count += parts[static_cast<size_t>(i)].count;
+    }
+    asked += s.count > 0 ? 1 : 0;
+    sides += s.sides;
+    count += s.count;
+    sides_squared += s.sides * s.sides;
+    both += s.sides * s.count;
+    count_squared += s.count * s.count;
+  }
+  if (asked < kFewestToLean) return std::nullopt;
+  // A piece's elements have errors in common, so the deviation is that of the pieces' sums about what their sizes let expect.
+  const double share = sides / count, squares = sides_squared - 2 * share * both + share * share * count_squared;
+  return Lean{share, std::sqrt(std::max(squares, 0.0)) / count};
+}
+
+WorstLean worst_lean_along(Space space, View got, View want, View along, int64_t n, int bits) {
+  const Memory eighths = memory_of(space, std::vector<Eighth>(kEighths));
+  const Side side{kNearlyZero * root_mean_square(space, want, n), bits};
+  for_each_index(space, n, LeanAlong{eighths.as<Eighth>(), got, want, along, side});
+  const std::vector<Eighth> counted = values_of<Eighth>(eighths);
+  WorstLean worst;
+  for (size_t i = 0; i < counted.size(); ++i) {
+    const auto further = static_cast<double>(counted[i].further), nearer = static_cast<double>(counted[i].nearer);
+    if (further + nearer == 0) continue;
+    const double all = static_cast<double>(counted[i].all), share = std::abs(further - nearer) / all,
+                 of_limit = share / (kLeanGranted + 6 * std::sqrt(further + nearer) / all);
+    if (of_limit > worst.of_limit) worst = {of_limit, static_cast<int64_t>(i)};
+  }
+  return worst;
+}
+
 std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit) {
   std::vector<std::string> accepted;
   const auto metrics = [&](Fake fake) { return compare(space, Got{want, fake, rows * columns}, want, rows, columns); };
@@ -289,7 +394,8 @@ RoundedAtRandom rounded_at_random(Space space, View got, View want, int64_t n, i
 
 StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights) {
   const Rounded r = rounding_of(masters, weights);
-  return {r.not_a_neighbour, r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance) : std::numeric_limits<double>::quiet_NaN()};
+  return {r.not_a_neighbour, r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance) : std::numeric_limits<double>::quiet_NaN(),
+          r.together};
 }
 
 }  // namespace gate

@@ -2,6 +2,7 @@
 // metrics.h and op_judge.h give for values on the host.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,17 @@ struct RowScale {
   static constexpr double deviations = 14;
 };
 double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t columns, const RowScale& limit);
+// Elements that are nearly zero beside the root mean square of `want` are not asked: what is left of a sum that cancels has its sign from
+// roundings of terms. Nothing where there are fewer than kFewestToLean rows.
+std::optional<Lean> lean_of(Space space, View got, View want, int64_t rows, int64_t columns, int bits);
+// The same of elements that are functions of one number each, `along`, which lies anywhere among the numbers: apart for each eighth from -4
+// to 4, and for what lies below and above. A wrong constant leans one way for some numbers and the other way for others. For results that are
+// rounded once, after a function in fp32: what is rounded before it lies on few numbers, of which each has its own error.
+struct WorstLean {
+  double of_limit = 0;  // the share of an eighth, as a part of kLeanGranted and six deviations of so many elements
+  int64_t eighth = -1;
+};
+WorstLean worst_lean_along(Space space, View got, View want, View along, int64_t n, int bits);
 // As accepted_fakes of op_judge.h.
 std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit);
 

@@ -53,6 +53,16 @@ double worst_element(std::span<const double> got, std::span<const double> want) 
   return worst;
 }
 
+double lean_limit(const Lean& lean, int bits, int64_t terms) {
+  return kLeanGranted + 6 * lean.deviation + std::ldexp(static_cast<double>(terms) / 16, bits - 24);
+}
+
+int bits_of(const Rounding& r) {
+  if (r.stochastic) return 0;
+  if (r.count > 0 || r.inside >= kBf16Unit / 2) return kBf16Bits;
+  return r.inside == kSplitUnit ? kSplitBits : 0;
+}
+
 float to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return std::bit_cast<float>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
@@ -73,7 +83,9 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
     const double p = static_cast<double>(part) / 65536;
     error += (got == low ? 0.0 : 1.0) - p;
     variance += p * (1 - p);
+    out.together.look((got == low ? 0.0 : 1.0) - p, p * (1 - p), static_cast<int64_t>(i));
   }
+  out.together.finish();
   out.bias_sigmas = variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();
   return out;
 }

@@ -17,6 +17,11 @@ GATE_ANYWHERE inline double spacing(double value, int bits) {
   const int exponent = static_cast<int>(std::bit_cast<uint64_t>(value) >> 52 & 0x7ff) - 1023;
   return std::bit_cast<double>(static_cast<uint64_t>((exponent > kLeast ? exponent : kLeast) - (bits - 1) + 1023) << 52);
 }
+// The nearest number of so many significant bits, ties to even.
+GATE_ANYWHERE inline double nearest(double value, int bits) {
+  const double unit = spacing(value, bits);
+  return rint(value / unit) * unit;
+}
 // The most that rounding to either neighbour changes a number; relative, so that one next to a power of two may pass it.
 GATE_ANYWHERE inline double either_neighbour(double value, int bits) {
   const double least = spacing(0, bits), relative = std::bit_cast<double>(static_cast<uint64_t>(1023 - (bits - 1)) << 52);
@@ -63,36 +68,48 @@ struct RoundedAtRandom {
   }
 };
 
+// What eights may be off by whatever their number, as a share. Of moments: their eight share a hash, of which each takes its own product.
+// Of weights: each has a hash of its own; two that share one make the squares half as much again.
+inline constexpr double kMomentsTogether = 0.25, kWeightsTogether = 0.03;
+
 // Whether elements that lie together are rounded by bits of their own: the sum of the errors of eight has the square of so many independent
 // ones. Where they share a byte it has up to 4.5 times as much, and every mean above is still right.
 class RoundedTogether {
  public:
-  void look(double got, double want, int bits, int64_t element) {
-    if (element / 8 != eight_) finish();
-    eight_ = element / 8;
+  GATE_ANYWHERE void look(double got, double want, int bits, int64_t element) {
     RoundedAtRandom one{};
     one.look(got, want, bits);
-    sum_ += one.error;
-    variance_ += one.error_variance;
+    look(one.error, one.error_variance, element);
   }
-  void finish() {
-    eights_ += variance_ > 0 ? 1 : 0;
+  // An error in units of the distance of neighbours, and its variance p (1 - p).
+  GATE_ANYWHERE void look(double error, double variance, int64_t element) {
+    if (element / 8 != eight_) finish();
+    eight_ = element / 8;
+    sum_ += error;
+    variance_ += variance;
+    spread_ += variance * (1 - 6 * variance);
+  }
+  GATE_ANYWHERE void finish() {
     squares_ += sum_ * sum_;
     variances_ += variance_;
-    sum_ = variance_ = 0;
+    square_variance_ += 2 * variance_ * variance_ + spread_;
+    sum_ = variance_ = spread_ = 0;
   }
-  void add(const RoundedTogether& o) {
-    eights_ += o.eights_;
+  // Of both none is in the middle of an eight.
+  GATE_ANYWHERE void add(const RoundedTogether& o) {
     squares_ += o.squares_;
     variances_ += o.variances_;
+    square_variance_ += o.square_variance_;
   }
-  // How far the squares are from what they should be, as a share of it; and what they may be, with six deviations of so many sums.
+  // How far the squares are from what they should be, as a share of it; and what they may be, with six deviations beyond what is granted;
+  // where hardly an element can be rounded up, the one that is may be.
   double excess() const { return variances_ > 0 ? std::abs(squares_ / variances_ - 1) : 0; }
-  double limit() const { return 0.25 + 6 * std::sqrt(2 / std::fmax(1, static_cast<double>(eights_))); }
+  double limit(double granted) const { return granted + (variances_ > 0 ? 6 * std::sqrt(std::fmax(square_variance_, 1)) / variances_ : 0); }
 
  private:
-  int64_t eight_ = -1, eights_ = 0;
-  double sum_ = 0, variance_ = 0, squares_ = 0, variances_ = 0;
+  int64_t eight_ = -1;
+  double sum_ = 0, variance_ = 0, spread_ = 0;  // of an eight; the last is the fourth cumulant of its sum
+  double squares_ = 0, variances_ = 0, square_variance_ = 0;
 };
 
 }  // namespace gate

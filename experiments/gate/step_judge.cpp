@@ -84,12 +84,14 @@ void judge_random(std::vector<CheckResult>& out, const std::string& name, const 
   if (name.empty() || bits == kFp32Bits) return;
   out.push_back(make_result(name, "bias", {{"deviations", r.bias(share_of_arithmetic(roundings, bits)), kBiasOfRounding, -1}}, detail));
   out.push_back(make_result(name, "spread", {{"deviations", r.spread(), kBiasOfRounding, -1}}, detail));
-  out.push_back(make_result(name, "eight together", {{"of independent squares", together.excess(), together.limit(), -1}}, detail));
+  out.push_back(
+      make_result(name, "eight together", {{"of independent squares", together.excess(), together.limit(kMomentsTogether), -1}}, detail));
 }
 
 void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, WeightRounding rounding) {
   int64_t wrong = 0, first = -1;
   double bias = 0, variance = 0;
+  RoundedTogether together;
   for (size_t i = 0; i < s.new_parameters.size(); ++i) {
     const float p = s.new_parameters[i], w = s.new_weights[i];
     bool right = true;
@@ -102,13 +104,17 @@ void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const Step
       const bool went_up = (std::bit_cast<uint32_t>(w) & 0xffff0000u) != (bits & 0xffff0000u);
       bias += (went_up ? 1.0 : 0.0) - up;
       variance += up * (1 - up);
+      together.look((went_up ? 1.0 : 0.0) - up, up * (1 - up), static_cast<int64_t>(i));
     }
     if (!right && wrong++ == 0) first = static_cast<int64_t>(i);
   }
   out.push_back(must_be_zero(names.weights, "rounding", wrong, "elements", wrong > 0 ? fmt::format("first at {}", first) : names.detail));
-  if (rounding == WeightRounding::stochastic)
-    out.push_back(make_result(names.weights, "bias",
-                              {{"deviations", std::abs(bias) / std::sqrt(std::max(variance, 1.0)), kBiasOfRounding, -1}}, names.detail));
+  if (rounding != WeightRounding::stochastic) return;
+  together.finish();
+  out.push_back(make_result(names.weights, "bias",
+                            {{"deviations", std::abs(bias) / std::sqrt(std::max(variance, 1.0)), kBiasOfRounding, -1}}, names.detail));
+  out.push_back(make_result(names.weights, "eight together",
+                            {{"of independent squares", together.excess(), together.limit(kWeightsTogether), -1}}, names.detail));
 }
 
 }  // namespace

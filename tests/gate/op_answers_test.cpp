@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "experiments/gate/op_compare.h"
@@ -204,6 +205,47 @@ TEST_P(Answers, CountsAndRoundingAreThoseOfTheHost) {
   const auto host = judge_stochastic(b, as_floats);
   EXPECT_EQ(mine.not_a_neighbour, host.not_a_neighbour);
   EXPECT_NEAR(mine.bias_sigmas, host.bias_sigmas, 1e-6);
+  EXPECT_NEAR(mine.together.excess(), host.together.excess(), 1e-9);
+  EXPECT_NEAR(mine.together.limit(0), host.together.limit(0), 1e-9);
+}
+
+// Of 90 rows of 300, of which every third element is one bf16 too far from zero, every ninth too near, and some are nearly zero.
+TEST_P(Answers, ALeanIsWhatThePlainLoopsCount) {
+  constexpr int64_t kRows = 90, kColumns = 300, kCount = kRows * kColumns;
+  const Floats want = drawn(kCount);
+  std::vector<double> exact(want.begin(), want.end());
+  std::vector<uint16_t> got(want.size());
+  double further = 0, asked = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    got[i] = static_cast<uint16_t>(bf16_bits(want[i]) + (i % 3 == 0 ? 1 : i % 9 == 1 ? -1 : 0));
+    if (i % 50 == 0) {
+      exact[i] = 1e-9;
+      got[i] = 0;
+      continue;
+    }
+    if (std::abs(exact[i]) < 0x1p-9) continue;  // near where an answer counts
+    asked += 1;
+    further += i % 3 == 0 ? 1 : i % 9 == 1 ? -1 : 0;
+  }
+  const Memory got_m = memory_of(space(), got), want_m = memory_of(space(), exact);
+  const View result{got_m.data(), Element::bf16, kCount};
+  const std::optional<Lean> lean = lean_of(space(), result, view(want_m), kRows, kColumns, kBf16Bits);
+  ASSERT_TRUE(lean.has_value());
+  EXPECT_NEAR(lean->share, further / asked, 2e-3);
+  EXPECT_LT(lean->deviation, 0.6 / std::sqrt(static_cast<double>(kCount)) + 1e-3);
+  EXPECT_TRUE(lean_of(space(), result, view(want_m), 1, kCount, kBf16Bits).has_value()) << "a list is cut into pieces";
+  EXPECT_FALSE(lean_of(space(), result, view(want_m), 63, kColumns, kBf16Bits).has_value()) << "too few rows";
+  // All elements of one eighth lie too far.
+  std::vector<uint16_t> off(want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    exact[i] = static_cast<double>(want[i]);
+    off[i] = static_cast<uint16_t>(bf16_bits(want[i]) + (want[i] >= 0.5f && want[i] < 0.625f ? 1 : 0));
+  }
+  const Memory off_m = memory_of(space(), off), along_m = memory_of(space(), exact);
+  const WorstLean worst =
+      worst_lean_along(space(), View{off_m.data(), Element::bf16, kCount}, view(along_m), view(along_m), kCount, kBf16Bits);
+  EXPECT_EQ(worst.eighth, 33 + 4);
+  EXPECT_GT(worst.of_limit, 3);
 }
 
 // Sixteen bytes are looked at together before anything is counted: one that differs is found at each place of them, and behind the last.

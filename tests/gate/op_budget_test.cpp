@@ -123,6 +123,41 @@ TEST(OpBudgets, LeaveRoomForAttentionWithScoresFarFrom0) {
   }
 }
 
+// The lean of attention whose rounding of p and ds on their way into products is `round`, with results stored as the case has them.
+CheckResult lean_of_attention(const OpTrainer& trainer, const OpCase& c, const OpSizes::Attention& z, float (*round)(float)) {
+  const bool backward = c.op == "attention_backward";
+  const OpTensor& t = c.tensors.front();
+  const Attention a = attend(c, z, round, backward);
+  const std::vector<float>& values = backward ? a.dqkv : a.out;
+  Memory got(Space::host, t.byte_count());
+  for (int64_t i = 0; i < t.count(); ++i) store_value(got.data(), t.element, i, static_cast<double>(values[static_cast<size_t>(i)]));
+  return check_lean(c, t, view(got, t.element), "flash", trainer.rates().back(), c.op + "/flash", c.shape).value();
+}
+
+// Probabilities that are cut off to bf16, or to TF32 by the hardware, stay within every budget by norm.
+TEST(OpLean, OfAttentionIsThatOfItsProbabilities) {
+  OpSizes z;
+  z.attentions = {{2, 129, 3, 64, false, false}, {3, 65, 5, 16, false, false}, {1, 65, 20, 16, false, false}};
+  const auto to_11_bits = [](float x) { return static_cast<float>(nearest(static_cast<double>(x), kTf32Bits)); };
+  const auto cut_to_11_bits = [](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & ~0x1fffu); };
+  const auto cut_to_8_bits = [](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & ~0xffffu); };
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()}) {
+    const bool tf32 = trainer == &fp32_ops();
+    for (const char* op : {"attention_forward", "attention_backward"}) {
+      size_t i = 0;
+      each(*trainer, z, op, [&](const OpCase& c) {
+        const OpSizes::Attention& shape = z.attentions[i++ % z.attentions.size()];
+        float (*const right)(float) = tf32 ? +to_11_bits : as_bf16;
+        float (*const wrong)(float) = tf32 ? +cut_to_11_bits : +cut_to_8_bits;
+        const CheckResult rounded = lean_of_attention(*trainer, c, shape, right), cut = lean_of_attention(*trainer, c, shape, wrong);
+        EXPECT_LT(rounded.error, rounded.budget / 2) << trainer->name() << " " << c.op << " " << c.shape;
+        EXPECT_FALSE(cut.passed) << trainer->name() << " " << c.op << " " << c.shape << " " << cut.error;
+        EXPECT_EQ(cut.name, std::string(op) + "/flash lean");
+      });
+    }
+  }
+}
+
 // One seed in twenty missed the budget while a column of the keys' gradient was a multiple of one sum, which can be near zero by chance.
 TEST(OpBudgets, LeaveRoomForScoresFarFrom0WithAnySeed) {
   OpSizes z;

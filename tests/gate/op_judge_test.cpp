@@ -155,6 +155,18 @@ TEST_F(OneRounding, ToAShorterFormatIsFound) {
   EXPECT_FALSE(passes([](float x) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x10000u) & 0xfffe0000u); }));
 }
 
+TEST(OpJudge, WhatIsRoundedIsAskedWhetherItLeans) {
+  EXPECT_EQ(bits_of({}), 0);
+  EXPECT_EQ(bits_of({.inside = 1e-5}), 0) << "fp32";
+  EXPECT_EQ(bits_of({.count = 1}), kBf16Bits);
+  EXPECT_EQ(bits_of({.count = 1, .inside = 1e-3}), kBf16Bits);
+  EXPECT_EQ(bits_of({.inside = kBf16Unit}), kBf16Bits) << "rounded on the way";
+  EXPECT_EQ(bits_of({.inside = kSplitUnit}), kSplitBits);
+  EXPECT_EQ(bits_of({.inside = 2 * kSplitUnit}), 0) << "at random, to either neighbour";
+  EXPECT_EQ(bits_of({.count = 1, .stochastic = true}), 0);
+  EXPECT_DOUBLE_EQ(lean_limit({.share = 0.5, .deviation = 0.01}, kBf16Bits, 1 << 14), kLeanGranted + 0.06 + 0x1p-6);
+}
+
 TEST(OpJudge, Bf16LimitsRejectEveryFake) {
   const auto want = random_values(64 * 32);
   for (const Rounding& r : {Rounding{.count = 1}, {.count = 2}, {.count = 1, .inside = kBf16Unit / 2}, {.count = 1, .stochastic = true}})
@@ -180,6 +192,37 @@ TEST_F(Stochastic, ByDistancePasses) {
   const auto j = judge([](float x, double u) { return u < part(x) ? away(x) : cut(x); });
   EXPECT_EQ(j.not_a_neighbour, 0);
   EXPECT_LE(j.bias_sigmas, 6);
+  EXPECT_LE(j.together.excess(), j.together.limit(kWeightsTogether));
+}
+// Each is rounded without bias, and so is their sum.
+TEST_F(Stochastic, TwoByOneDrawGoTogether) {
+  int64_t drawn = 0;
+  double draw = 0;
+  const auto j = judge([&](float x, double u) {
+    if (drawn++ % 2 == 0) draw = u;
+    return draw < part(x) ? away(x) : cut(x);
+  });
+  EXPECT_EQ(j.not_a_neighbour, 0);
+  EXPECT_LE(j.bias_sigmas, 6);
+  EXPECT_NEAR(j.together.excess(), 0.5, 0.2);
+  EXPECT_GT(j.together.excess(), j.together.limit(kWeightsTogether));
+}
+// Of a million elements the limit is nearly what is granted.
+TEST(RoundedTogetherOfMany, IsGrantedThreePercent) {
+  Random random(9);
+  RoundedTogether apart, pairs;
+  double draw = 0;
+  for (int64_t i = 0; i < 1'000'000; ++i) {
+    const double p = random.uniform(), q = p * (1 - p), own = random.uniform();
+    if (i % 2 == 0) draw = own;
+    apart.look((own < p ? 1.0 : 0.0) - p, q, i);
+    pairs.look((draw < p ? 1.0 : 0.0) - p, q, i);
+  }
+  apart.finish();
+  pairs.finish();
+  EXPECT_LT(apart.limit(kWeightsTogether), 0.06);
+  EXPECT_LE(apart.excess(), apart.limit(kWeightsTogether));
+  EXPECT_NEAR(pairs.excess(), 0.5, 0.05);
 }
 TEST_F(Stochastic, CuttingOffIsBiased) {
   EXPECT_GT(judge([](float x, double) { return cut(x); }).bias_sigmas, 6);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "experiments/gate/op_case.h"
@@ -121,6 +122,119 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
         EXPECT_TRUE(accepted_fakes(Space::host, view(t.want), t.rows, t.columns, limit).empty());
       }
     });
+}
+
+// What `lean` asks, and that it tells a result that is cut off from one that is rounded: there and nowhere else.
+TEST(OpSuite, ResultsThatAreCutOffLean) {
+  OpSizes z;
+  z.embeddings = {{6, 63, 208, 101, 104, 64, TokenKind::repeated}};
+  z.norms = {{189, 192, OpSizes::Norm::ordinary}};
+  z.products = {{"", 195, 64, 192, true}, {"", 65, 96, 64, false}};
+  z.attentions = {{3, 65, 3, 16, false, true}, {1, 130, 5, 20, true, true}};
+  z.elements = {30'000};
+  z.classifiers = {{130, 509, 512, false}, {130, 509, 512, true}};
+  z.heads = {{130, 64, 509, 512, false}};
+  z.updates = {{{17, 130, 256, 1, 1, 33}, {1000}}};
+  const auto cut = [](double x, int bits) { return std::trunc(x / spacing(x, bits)) * spacing(x, bits); };
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()}) {
+    std::map<std::string, std::set<std::string>> asked;  // op -> tensor/variant
+    const std::string rate = trainer->rates().back();
+    for_each_case(*trainer, z, {.space = Space::host, .seed = 7}, [&](const OpCase& c) {
+      for (const std::string& variant : variants_of(trainer->variants(), c))
+        for (const OpTensor& t : c.tensors) {
+          if (t.role == Role::input) continue;
+          Memory right(Space::host, t.byte_count()), wrong(Space::host, t.byte_count());
+          convert(right, t.element, view(t.want), t.count());
+          const auto ask = [&](const Memory& got) {
+            return check_lean(c, t, view(got, t.element), variant, rate, c.op + "/" + variant, c.shape);
+          };
+          const std::optional<CheckResult> of_right = ask(right);
+          if (!of_right) continue;
+          asked[c.op].insert(t.name + "/" + variant);
+          EXPECT_EQ(c.shape.find("scores"), std::string::npos) << "few probabilities";
+          EXPECT_EQ(c.shape.find("logits all low"), std::string::npos) << "rows of one number";
+          const int bits = t.rounding ? bits_of(t.rounding) : kTf32Bits;
+          for (int64_t i = 0; i < t.count(); ++i) store_value(wrong.data(), t.element, i, cut(view(t.want)[i], bits), t.count());
+          EXPECT_TRUE(of_right->passed) << c.op << " " << c.shape << " " << t.name << " " << of_right->error;
+          const CheckResult of_wrong = ask(wrong).value();
+          EXPECT_EQ(of_wrong.name, c.op + "/" + variant + " lean");
+          EXPECT_FALSE(of_wrong.passed) << c.op << " " << c.shape << " " << t.name << " " << of_wrong.error << " of " << of_wrong.budget;
+        }
+    });
+    std::set<std::string> ops;
+    for (const auto& [op, tensors] : asked) ops.insert(op);
+    if (trainer == &fp32_ops()) {
+      EXPECT_EQ(rate, "tf32");
+      EXPECT_EQ(asked["attention_forward"], std::set<std::string>{"out/flash"}) << "the library may cut off";
+      EXPECT_EQ(asked["attention_backward"], std::set<std::string>{"dqkv/flash"});
+      EXPECT_EQ(ops, (std::set<std::string>{"attention_backward", "attention_forward"}));
+      continue;
+    }
+    EXPECT_EQ(ops, (std::set<std::string>{"attention_backward", "attention_bias_gradient", "attention_forward", "classifier",
+                                          "embedding_backward", "gelu_backward", "gelu_forward", "layernorm_backward", "layernorm_forward",
+                                          "linear_backward", "linear_backward_weight", "linear_forward", "linear_gelu_slope_backward",
+                                          "linear_gelu_slope_forward", "residual"}));
+    EXPECT_EQ(asked["linear_gelu_slope_forward"], (std::set<std::string>{"after/hopper", "slope/hopper"}));
+    EXPECT_TRUE(asked["attention_forward"].contains("out/hopper"));
+    EXPECT_FALSE(asked["attention_forward"].contains("out/cudnn")) << "the library may round as it likes";
+  }
+}
+
+// GELU as a product's tail makes it, in fp32 and rounded once. Digits of the coefficient that change places are 2e-4 of the norm.
+TEST(OpSuite, AWrongConstantOfGeluLeansForSomeInputs) {
+  OpSizes z;
+  z.products = {{"", 260, 48, 512, true}};
+  int64_t cases = 0;
+  for_each_case(mixed_ops(), z, {.space = Space::host, .seed = 9, .only = "linear_gelu_slope_forward"}, [&](const OpCase& c) {
+    ++cases;
+    const OpTensor &t = c.tensors.front(), &inp = c.tensors[2], &weight = c.tensors[3], &bias = c.tensors[4];
+    std::vector<float> input(static_cast<size_t>(t.count()));
+    for (int64_t i = 0; i < t.count(); ++i) {
+      const int64_t row = i / t.columns, column = i % t.columns;
+      double sum = view(bias.content, bias.element)[column];
+      for (int64_t k = 0; k < inp.columns; ++k)
+        sum += view(inp.content, inp.element)[row * inp.columns + k] * view(weight.content, weight.element)[column * inp.columns + k];
+      input[static_cast<size_t>(i)] = static_cast<float>(sum);
+    }
+    const auto results = [&](float cubic, const auto& before, const auto& stored) {
+      constexpr float kTwoU = 2 * 0.7978845608028654f;
+      std::vector<Memory> after(c.tensors.size());
+      after[0] = Memory(Space::host, t.byte_count());
+      after[1] = Memory(Space::host, t.byte_count());
+      for (size_t i = 0; i < input.size(); ++i) {
+        const float x = before(input[i]), gate = 1 / (1 + std::exp(-kTwoU * (x + cubic * x * x * x)));
+        const float slope = gate + x * gate * (1 - gate) * kTwoU * (1 + 3 * cubic * x * x);
+        after[0].as<uint16_t>()[i] = stored(x * gate);
+        after[1].as<uint16_t>()[i] = stored(slope);
+      }
+      return after;
+    };
+    const auto same = [](float x) { return x; };
+    const auto failing = [&](const std::vector<Memory>& after, const std::string& variant) {
+      GateReport report;
+      c.judge(after, c.op + "/" + variant, c.shape, report);
+      std::set<std::string> names;
+      for (const CheckResult& r : report.results)
+        if (!r.passed) names.insert(r.name + " " + r.tensor);
+      return names;
+    };
+    const std::set<std::string> none,
+        both{c.op + "/hopper lean after, by eighths of the input", c.op + "/hopper lean slope, by eighths of the input"};
+    EXPECT_EQ(failing(results(0.044715f, same, bf16_bits), "hopper"), none);
+    const std::vector<Memory> wrong = results(0.044175f, same, bf16_bits);
+    EXPECT_EQ(failing(wrong, "hopper"), both);
+    for (const size_t at : {size_t{0}, size_t{1}}) {
+      const OpTensor& of = c.tensors[at];
+      EXPECT_TRUE(from_metrics("", "", compare(Space::host, view(wrong[at], of.element), view(of.want), of.rows, of.columns),
+                               rounding_limit(of.rounding))
+                      .passed)
+          << "seen by norm already";
+    }
+    EXPECT_EQ(failing(results(0.044715f, same, [](float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }), "hopper"),
+              both);
+    EXPECT_EQ(failing(results(0.044715f, to_bf16, bf16_bits), "kernel"), none) << "rounds the product before GELU, and may lean";
+  });
+  EXPECT_EQ(cases, 1);
 }
 
 // Moments made of the answers as a right kernel rounds them, and as wrong ones do. The norms of m and v see none of these but the last.

@@ -187,7 +187,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     if (mistake_ == RoundingMistake::seed_of_8_bits) seed &= 0xff;
     for (size_t i = 0; i < masters_.size(); ++i) {
       const uint32_t bits = std::bit_cast<uint32_t>(masters_[i]);
-      uint32_t r = at_random ? static_cast<uint32_t>(gpt2::combine(seed, i) & 0xffffu) : 0;
+      const size_t draw = mistake_ == RoundingMistake::two_weights_one_draw ? i / 2 : i;
+      uint32_t r = at_random ? static_cast<uint32_t>(gpt2::combine(seed, draw) & 0xffffu) : 0;
       if (mistake_ == RoundingMistake::always_up) r = 0xffffu;
       if (mistake_ == RoundingMistake::two_steps_off && i % 1000 == 3) r += 0x10000u;
       const bool cut = at_random || mistake_ == RoundingMistake::weights_cut_off || mistake_ == RoundingMistake::always_up;

@@ -21,6 +21,7 @@ enum class RoundingMistake {
   moments_cut_off,           // to 16 bits, towards zero
   moments_to_nearest,        // to 16 bits, and not at random
   moment_seed_of_8_bits,     // moments draw the same bits every 256 steps
+  two_weights_one_draw,      // "stochastic" rounding of neighbours by the same bits
   eight_moments_one_byte,    // eight elements that lie together are rounded with one byte
   low_byte_of_v_lost,        // v is rounded to its upper half
   bytes_swapped_at_the_end,  // the last elements have the lower byte of v behind the upper half of m, and the other way round

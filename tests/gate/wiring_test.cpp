@@ -314,6 +314,15 @@ TEST(Wiring, MomentsThatShareTheirRandomBitsAreCaught) {
   EXPECT_TRUE(failed("adam m") && failed("adam v")) << to_table(report, false);
 }
 
+TEST(Wiring, MistakesOfRoundingThatEachWeightHidesAreCaught) {
+  const GateReport report = judge_rounded(RoundingMistake::two_weights_one_draw, "stochastic");
+  EXPECT_EQ(failing_kinds(report), std::set<std::string>{"weights"}) << to_table(report, false);
+  for (const CheckResult& r : report.results)
+    if (!r.passed) {
+      EXPECT_EQ(r.tensor, "eight together");
+    }
+}
+
 TEST(Wiring, MomentsAreGrantedTheBitsOfTheirStorageAlone) {
   EXPECT_EQ(moment_bits_of("mixed", {}), 16) << "the default is split";
   EXPECT_EQ(moment_bits_of("mixed", {{"moments", "split"}}), 16);
