@@ -16,6 +16,7 @@
 #include "experiments/gate/op_launch.h"
 #include "experiments/gate/op_memory.h"
 #include "experiments/gate/op_sizes.h"
+#include "experiments/gate/op_stretches.h"
 #include "experiments/gate/report.h"
 #include "gpt2/trainer.h"
 
@@ -32,9 +33,10 @@ struct OpTensor {
   Role role = Role::input;
   Element element = Element::f32;
   int64_t rows = 1, columns = 0;
-  Memory content;       // input, update: before; output: none
-  Memory want;          // output, update: doubles, after; none where a case is only timed
-  Rounding rounding{};  // of its values on the way out; none: fp32 all the way, judged by the suite's floor
+  Memory content;          // input, update: before; output: none
+  Memory want;             // output, update: doubles, after; none where a case is only timed
+  Rounding rounding{};     // of its values on the way out; none: fp32 all the way, judged by the suite's floor
+  bool stretched = false;  // a launch gets the whole vector; all else here is of OpCase::stretches of it, in one row
 
   int64_t count() const { return rows * columns; }
   int64_t byte_count() const { return count() * bytes_of_element(element); }
@@ -57,9 +59,13 @@ struct OpCase {
   // Choices of other slots that this case stands for, as slot and variant: the storage of the residual
   // stream, say.
   std::vector<std::pair<std::string, std::string>> also{};
-  double flops = 0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
+  Stretches stretches{};  // of the tensors that are `stretched`
+  double flops = 0;       // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
   std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
+
+  // What a launch gets of a tensor.
+  int64_t bytes_at_launch(const OpTensor& t) const { return t.stretched ? stretches.whole * bytes_of_element(t.element) : t.byte_count(); }
 
   // Each input read once, each output written once, what is updated both.
   double min_bytes() const;
