@@ -188,7 +188,7 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   o.with_steps = o.with_loop = o.with_small_cases;
   // d12 at T = 1024 costs the CPU 2 TFLOP in double: beside a GPU there are the cores for it, elsewhere it is asked for.
   if (f.model.empty() && (f.real_size || (f.trainer != "reference" && !f.no_real_size))) o.real_size_batch = f.write_receipt ? 4 : 1;
-  o.many_rows = f.trainer != "reference" && o.real_size_batch > 0;
+  o.many_rows = o.wide = f.trainer != "reference" && o.real_size_batch > 0;
   if (o.seq_len > o.config.max_seq_len)
     throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name, o.config.max_seq_len));
   if (isatty(STDERR_FILENO)) o.progress = [matmul](const std::string& what) { fmt::print(stderr, "gate ({}): {}\n", matmul, what); };
@@ -374,7 +374,7 @@ void add_configuration_reports(const GateFlags& f, const gate::ModelGateOptions&
     c.options.with_loop = c.options.weight_rounding == "stochastic";  // a resumed run has to draw its random bits again
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
-    c.options.many_rows = false;
+    c.options.many_rows = c.options.wide = false;
     c.options.small_answers = first.small_answers;
     c.options.big_answers = first.big_answers;
     try {
@@ -522,7 +522,8 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
   c->add_option("--op", f->ops, "check only this op, and no whole model (repeatable); an unknown name prints the list of ops");
   c->add_list("--op-sizes", f->op_sizes,
-              "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits than 31 bits count), or reduced "
+              "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits or parameters than 31 bits count), "
+              "or reduced "
               "(for compute-sanitizer, which needs each "
               "loop over a capped grid to turn twice and no oracle)")
       ->one_of({"odd", "real", "huge", "reduced"})
@@ -541,8 +542,9 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--list-checks", f->list_checks, "print the whole-model checks with a sentence each, and stop");
   c->add_option("--without", f->without, "skip this check (repeatable), to see what it is worth");
   c->add_flag("--real-size", f->real_size, "compare d12 at T=1024 with the oracle, also for --trainer reference (minutes on a CPU)");
-  c->add_flag("--no-real-size", f->no_real_size,
-              "skip d12 at T=1024 and the 90,112 rows of `many rows`, on which the GPU trainers are checked by default");
+  c->add_flag(
+      "--no-real-size", f->no_real_size,
+      "skip d12 at T=1024, a layer of 1,600 channels and the 90,112 rows of `many rows`, on which the GPU trainers are checked by default");
   c->add_option("--oracle-answers", f->answers,
                 "take the oracle's answers from this folder where a gate of this same program left them, and leave those that are new (1.4 "
                 "GB of d12)");

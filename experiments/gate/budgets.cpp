@@ -28,6 +28,7 @@ constexpr ModelBudgets kFp32{.logits = 2e-6,
                              .sharp_attention_factor = 500,
                              .sharp_attention_gradient_factor = 500,
                              .forward_stress_factor = 10,
+                             .wide_factor = 10,
                              .slice_factor = 8};
 // TF32 keeps 10 bits of each factor, 2^-11 = 5e-4 a product, averaged over the sums. Behind logits of 100
 // that is 5% of a probability; behind scores of 100 only the likeness of the gradient is left, which still

@@ -23,6 +23,10 @@ struct ModelBudgets {
   double large_logits_factor = 1;
   double sharp_attention_factor = 1, sharp_attention_gradient_factor = 1;
   double forward_stress_factor = 2;  // on the cases "offset stream", where a sum of 8 +- 0.2 costs fp32 five bits, and "gelu tail"
+  // On logits, loss and gradients of the wide layer. Its products sum up 6,400 terms, of which one after another loses 1.4e-6 in fp32 (lost_by_sum,
+  // expected.h), and three such sums and four of 1,600 lie on the way of a gradient: 3e-6 where 2e-6 is the floor. A channel that is left out
+  // is 2.5e-2 of a tensor.
+  double wide_factor = 1;
   double slice_factor = 8;
   // Rows and columns behind sharp attention. Where nearly all of a gradient is noise, a row that should be almost zero
   // is off by any factor.

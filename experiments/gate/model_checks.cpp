@@ -67,6 +67,7 @@ std::vector<ModelCheck> all_checks() {
                                      {"clock", "reported times add up to the judge's clock"},
                                      {"late work", "a finished step has finished"},
                                      {"persisting L2", "no part of L2 is set aside"},
+                                     {"wide", "a layer with the 1,600 channels and 25 heads of GPT-2's largest model, against the oracle"},
                                      {"many rows", "90,112 rows as one batch and as small ones: losses and gradients"},
                                      {"red zone", "nothing was written behind a trainer's device memory"},
                                      {"inputs", "tokens and parameters are as they were after every call that may only read them"},

@@ -100,6 +100,7 @@ class Checks : public ModelRun {
     if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
       for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted(options_, "d12 ")) real_size();
+    if (options_.wide && wanted("wide")) small_case(wide_case(options_));
     if (options_.many_rows && wanted("many rows")) many_rows();
     finish();
     end_part();
@@ -624,12 +625,17 @@ GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOption
 
 RealSizeAhead::RealSizeAhead(const ModelGateOptions& o) {
   const WeightRounding rounding = rounding_of(o);
-  const Case c = real_size_case(o);
-  if (o.real_size_batch == 0 || !any_wanted(o, "d12 ") || rounding == WeightRounding::stochastic || !is_big(c.config)) return;
-  thread_ = std::thread([&cache = *o.big_answers, c, rounding, seed = o.seed, storage = storage_of(o.trainer, o.matmul, o.variants)] {
+  std::vector<Case> cases;
+  if (o.real_size_batch > 0 && any_wanted(o, "d12 ")) cases.push_back(real_size_case(o));
+  if (o.wide && any_wanted(o, "wide")) cases.push_back(wide_case(o));
+  std::erase_if(cases, [](const Case& c) { return !is_big(c.config); });
+  if (cases.empty() || rounding == WeightRounding::stochastic) return;
+  thread_ = std::thread([&cache = *o.big_answers, cases, rounding, seed = o.seed, storage = storage_of(o.trainer, o.matmul, o.variants)] {
     try {
-      const Tokens tokens = random_tokens(c, seed, 0);
-      cache.get(c, rounded_weights(trained_like_parameters(c, seed), rounding), {&tokens, 1}, storage, 1, true);
+      for (const Case& c : cases) {
+        const Tokens tokens = random_tokens(c, seed, 0);
+        cache.get(c, rounded_weights(trained_like_parameters(c, seed), rounding), {&tokens, 1}, storage, 1, true);
+      }
     } catch (const std::exception&) {  // whoever asks next hears of it, or computes anew
     }
   });

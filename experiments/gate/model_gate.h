@@ -53,12 +53,14 @@ struct ModelGateOptions {
   int64_t real_size_batch = 0;
   gpt2::ModelConfig real_size_model = gpt2::model_from_name("d12");
   int64_t real_size_length = 1024;
-  bool many_rows = false;                            // of a trainer on a device with some 40 GB of memory
+  bool many_rows = false;  // of a trainer on a device with some 40 GB of memory
+  bool wide = false;       // one layer of wide_model against the oracle: 60 GFLOP in double
+  gpt2::ModelConfig wide_model = wide_layer();
   std::set<std::string> without;                     // names of model_checks() that are not run
   TrainFunction train = gpt2::train;                 // tests hand in broken loops
   const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check
   ExpectedCache* small_answers = nullptr;            // the oracle's, of the small models, for checks of other variants; may be null
-  ExpectedCache* big_answers = nullptr;              // of the real size (RealSizeAhead); may be null
+  ExpectedCache* big_answers = nullptr;              // of the real size and of wide_model (RealSizeAhead); may be null
   std::filesystem::path answers;                     // folder of the oracle's answers, of all models (kept_answers.h); empty: none are kept
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
   OnHang on_hang;                                    // of a trainer on a device that never ends a call
@@ -74,7 +76,7 @@ const std::vector<ModelCheck>& model_checks();
 // `without` may hold names of model_checks() only: throws stepscope::InputError otherwise.
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
 
-// Asks the oracle for the answer at the real size in a thread of its own, while the caller checks ops: they keep the device busy, the oracle
+// Asks the oracle for the answers at the real size and of the wide layer in a thread of its own, while the caller checks ops: they keep the device busy, the oracle
 // the cores. Where the trainer asks something else after all (weights that it rounded at random) this was in vain and changes nothing.
 class RealSizeAhead {
  public:

@@ -70,6 +70,11 @@ Case real_size_case(const ModelGateOptions& options) {
   return {"d12 T=1024", options.real_size_model, options.real_size_batch, options.real_size_length, Stress::mixed_tokens};
 }
 
+// Two sequences of one more than a tile of 64, if the model has as many positions.
+Case wide_case(const ModelGateOptions& options) {
+  return {"wide", options.wide_model, 2, std::min<int64_t>(options.wide_model.max_seq_len, 65)};
+}
+
 void Pending::later(GateReport& report, bool big, std::function<Results()> judge) {
   slots_.push_back({&report, {}, std::move(judge), big});
   if (big) settle_one(slots_.back());
@@ -315,6 +320,7 @@ Storage ModelRun::storage_for(const Case& c) const {
 double ModelRun::stress_factor(const Case& c) const {
   if (c.stress == Stress::large_logits) return budgets_.large_logits_factor;
   if (c.stress == Stress::offset_stream || c.stress == Stress::gelu_tail) return budgets_.forward_stress_factor;
+  if (c.config == options_.wide_model) return budgets_.wide_factor;
   return c.stress == Stress::sharp_attention ? budgets_.sharp_attention_factor : 1;
 }
 

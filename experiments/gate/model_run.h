@@ -29,6 +29,7 @@ WeightRounding rounding_of(const ModelGateOptions& options);
 // Of such models one draw says enough, threads share one oracle, and an answer is too large to keep.
 bool is_big(const gpt2::ModelConfig& config);
 Case real_size_case(const ModelGateOptions& options);
+Case wide_case(const ModelGateOptions& options);
 // Whether a check whose name begins so is run.
 bool any_wanted(const ModelGateOptions& options, std::string_view prefix);
 

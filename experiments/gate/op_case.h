@@ -17,6 +17,7 @@
 #include "experiments/gate/op_launch.h"
 #include "experiments/gate/op_memory.h"
 #include "experiments/gate/op_sizes.h"
+#include "experiments/gate/op_stretches.h"
 #include "experiments/gate/report.h"
 #include "gpt2/trainer.h"
 
@@ -33,9 +34,10 @@ struct OpTensor {
   Role role = Role::input;
   Element element = Element::f32;
   int64_t rows = 1, columns = 0;
-  Memory content;       // input, update: before; output: none
-  Memory want;          // output, update: doubles, after; none where a case is only timed
-  Rounding rounding{};  // of its values on the way out; none: fp32 all the way, judged by the suite's floor
+  Memory content;          // input, update: before; output: none
+  Memory want;             // output, update: doubles, after; none where a case is only timed
+  Rounding rounding{};     // of its values on the way out; none: fp32 all the way, judged by the suite's floor
+  bool stretched = false;  // a launch gets the whole vector; all else here is of OpCase::stretches of it, in one row
 
   int64_t count() const { return rows * columns; }
   int64_t byte_count() const { return count() * bytes_of_element(element); }
@@ -62,9 +64,13 @@ struct OpCase {
   std::function<bool(const std::string& tensor, const std::string& variant)> may_lean{};
   // Variants that round the factors of TF32 products themselves. The library's products may as well leave it to the hardware, which cuts.
   std::vector<std::string> rounds_to_tf32{};
-  double flops = 0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
+  Stretches stretches{};  // of the tensors that are `stretched`
+  double flops = 0;       // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
   std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
+
+  // What a launch gets of a tensor.
+  int64_t bytes_at_launch(const OpTensor& t) const { return t.stretched ? stretches.whole * bytes_of_element(t.element) : t.byte_count(); }
 
   // Each input read once, each output written once, what is updated both.
   double min_bytes() const;

@@ -115,34 +115,40 @@ void OpCases::mean_loss() {
 
 void OpCases::grad_norm() {
   if (!wanted("grad_norm")) return;
-  for (const int64_t n : z_.gradients) {
-    std::vector<std::pair<const char*, Values>> kinds;
-    Values ends = normal(0.1);
-    const double matters = 0.05 * std::sqrt(static_cast<double>(n));
-    ends.spikes = {Values::Spike{0, matters}, {n - 1, matters}, {n / 2, -matters}, {n * 3 / 4, matters}};
-    kinds.emplace_back("", ends);
-    if (every_way() || n % 2 == 1) {
-      // Squares of these are beyond fp32, either way.
-      Values huge = normal(1e25), tiny = normal(1e-30);
-      huge.spikes[0] = {n - 1, 1e30};
-      kinds.emplace_back(", huge", huge);
-      kinds.emplace_back(", tiny", tiny);
-    }
-    for (const auto& [text, values] : kinds) {
-      const OpTensor gradients = input("gradients", 1, n, kF32, values);
-      const double norm = answer::norm(o_.space, view_of(gradients), n);
-      for (const float clip : every_way() && *text == 0 ? std::vector<float>{0.0f, 0.5f, 1e9f} : std::vector<float>{0.5f}) {
-        // A factor below what fp32 can tell from zero has no relative error to judge.
-        const double scale = clip > 0 ? std::min(1.0, static_cast<double>(clip) / norm) : 1;
-        OpCase c{.op = "grad_norm", .shape = fmt::format("n={} clip={}{}", n, clip, text), .tensors = {}};
-        c.tensors = {one_double("norm", norm, false), output("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<double>{scale})),
-                     gradients};
-        c.scratch_bytes = [&t = t_, n](const std::string& v) { return t.grad_norm_scratch(v, n); };
-        c.launch = [&t = t_, n, clip = clip](OpContext& x, const std::string& v, Pointers p, void* scratch) {
-          t.grad_norm(x, v, static_cast<double*>(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
-        };
-        use_(c);
-      }
+  for (const int64_t n : z_.gradients) grad_norm(n, {});
+  for (const auto& z : z_.updates)
+    if (const Stretches s = stretches(z)) grad_norm(s.whole, s);
+}
+
+void OpCases::grad_norm(int64_t gradient_count, const Stretches& s) {
+  const int64_t n = s ? s.count() : gradient_count;  // of those that are not zero
+  std::vector<std::pair<const char*, Values>> kinds;
+  Values ends = normal(0.1);
+  const double matters = 0.05 * std::sqrt(static_cast<double>(n));
+  ends.spikes = {Values::Spike{0, matters}, {n - 1, matters}, {n / 2, -matters}, {n * 3 / 4, matters}};
+  kinds.emplace_back("", ends);
+  if (every_way() || n % 2 == 1) {
+    // Squares of these are beyond fp32, either way.
+    Values huge = normal(1e25), tiny = normal(1e-30);
+    huge.spikes[0] = {n - 1, 1e30};
+    kinds.emplace_back(", huge", huge);
+    kinds.emplace_back(", tiny", tiny);
+  }
+  for (const auto& [text, values] : kinds) {
+    const OpTensor gradients = input("gradients", 1, n, kF32, values);
+    const double norm = answer::norm(o_.space, view_of(gradients), n);
+    for (const float clip : every_way() && *text == 0 ? std::vector<float>{0.0f, 0.5f, 1e9f} : std::vector<float>{0.5f}) {
+      // A factor below what fp32 can tell from zero has no relative error to judge.
+      const double scale = clip > 0 ? std::min(1.0, static_cast<double>(clip) / norm) : 1;
+      OpCase c{.op = "grad_norm", .shape = fmt::format("n={} clip={}{}", n, clip, text), .tensors = {}};
+      c.tensors = {one_double("norm", norm, false), output("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<double>{scale})),
+                   gradients};
+      c.scratch_bytes = [&t = t_, gradient_count](const std::string& v) { return t.grad_norm_scratch(v, gradient_count); };
+      c.launch = [&t = t_, gradient_count, clip = clip](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+        t.grad_norm(x, v, static_cast<double*>(p[0]), f(p[1]), f(p[2]), gradient_count, clip, scratch);
+      };
+      stretch(c, s);
+      use_(c);
     }
   }
 }
@@ -170,11 +176,13 @@ void OpCases::adamw() {
   for (const auto& z : z_.updates)
     for (const int64_t step : z.steps)
       for (const bool stochastic : fused_&& every_way() ? std::vector<bool>{false, true} : std::vector<bool>{fused_ && step > 100})
-        adamw(z.config, step, stochastic);
+        adamw(z, step, stochastic);
 }
 
-OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, const UpdateInputs& inputs) {
-  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+OpCase OpCases::update_case(const OpSizes::Update& z, int64_t step, bool stochastic, const UpdateInputs& inputs) {
+  const gpt2::ModelConfig& config = z.config;
+  const Stretches s = stretches(z);
+  const gpt2::TensorLayout layout = s ? cut(gpt2::tensor_layout(config), s) : gpt2::tensor_layout(config);
   const float clip_scale = 0.37f;
   const int64_t n = layout.total;
   Values small = normal(0.01), moment = normal(step == 1 ? 0 : 0.01), square = normal(step == 1 ? 0 : 1e-4);
@@ -205,16 +213,18 @@ OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool 
     c.judge = weights_are_rounded(stochastic, 5, 0);
     c.may_lean = always;  // asked bit by bit
   }
+  stretch(c, s);
   return c;
 }
 
-void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
-  if (has_slot("weight_gradients") && wanted("adamw_arenas")) adamw_arenas(config, step, stochastic);
-  if (has_slot("moments") && wanted("adamw_moments")) adamw_moments(config, step, stochastic);
+void OpCases::adamw(const OpSizes::Update& z, int64_t step, bool stochastic) {
+  // Of stretches adamw_moments=fp32 is the same launch.
+  if (has_slot("weight_gradients") && wanted("adamw_arenas") && z.each == 0) adamw_arenas(z, step, stochastic);
+  if (has_slot("moments") && wanted("adamw_moments")) adamw_moments(z, step, stochastic);
   if (!wanted("adamw") && !wanted("adamw_masters")) return;
-  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(z.config);
   const int64_t n = layout.total;
-  OpCase c = update_case(config, step, stochastic, {});
+  OpCase c = update_case(z, step, stochastic, {});
   c.launch = [&t = t_, layout, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
     t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, update_settings(step),
             step);
@@ -233,21 +243,29 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
 }
 
 void OpCases::round_parameters() {
-  if (!wanted("round_parameters") || !every_way()) return;  // a start's, no step's
-  for (const bool stochastic : {false, true})
-    for (const int64_t n : {1000, 12'345}) {
-      const OpTensor masters = input("master", 1, n, kF32, normal());
-      OpCase c{.op = "round_parameters", .shape = fmt::format("n={}{}", n, stochastic ? ", stochastic" : ""), .tensors = {}};
-      c.tensors = {output("parameters", 1, n, storage_.weight, answer::stored(o_.space, view_of(masters), kF32, n),
-                          {.count = 1, .stochastic = stochastic}),
-                   masters};
-      c.launch = [&t = t_, n, stochastic](OpContext& x, const std::string&, Pointers p, void*) {
-        t.round_parameters(x, stochastic, p[0], f(p[1]), n);
-      };
-      c.judge = weights_are_rounded(stochastic, 0, 1);
-      c.may_lean = always;  // asked bit by bit
-      use_(c);
-    }
+  if (!wanted("round_parameters")) return;
+  if (every_way())  // a start's, no step's
+    for (const int64_t n : {1000, 12'345}) round_parameters(n, {});
+  for (const auto& z : z_.updates)
+    if (const Stretches s = stretches(z)) round_parameters(s.whole, s);
+}
+
+void OpCases::round_parameters(int64_t parameter_count, const Stretches& s) {
+  const int64_t n = s ? s.count() : parameter_count;
+  for (const bool stochastic : {false, true}) {
+    const OpTensor masters = input("master", 1, n, kF32, normal());
+    OpCase c{.op = "round_parameters", .shape = fmt::format("n={}{}", n, stochastic ? ", stochastic" : ""), .tensors = {}};
+    c.tensors = {output("parameters", 1, n, storage_.weight, answer::stored(o_.space, view_of(masters), kF32, n),
+                        {.count = 1, .stochastic = stochastic}),
+                 masters};
+    c.launch = [&t = t_, parameter_count, stochastic](OpContext& x, const std::string&, Pointers p, void*) {
+      t.round_parameters(x, stochastic, p[0], f(p[1]), parameter_count);
+    };
+    c.judge = weights_are_rounded(stochastic, 0, 1);
+    c.may_lean = always;  // asked bit by bit
+    stretch(c, s);
+    use_(c);
+  }
 }
 
 }  // namespace gate::op_cases

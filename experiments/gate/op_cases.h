@@ -131,6 +131,18 @@ class OpCases {
     return {z_.ways == OpSizes::Ways::by_rows && rows % 2 == 1};
   }
   bool every_way() const { return z_.ways == OpSizes::Ways::every; }
+  // What is asked of the parameters of `z`: all of them where it says nothing.
+  static Stretches stretches(const OpSizes::Update& z) {
+    if (z.each == 0) return {};
+    return stretches_of(gpt2::tensor_layout(z.config).total, z.each, z.places);
+  }
+  // The vectors of parameters in `c` are these of longer ones.
+  static void stretch(OpCase& c, const Stretches& s) {
+    if (!s) return;
+    for (OpTensor& t : c.tensors) t.stretched = t.count() == s.count();
+    c.shape += fmt::format(", {} parameters", s.whole);
+    c.stretches = s;
+  }
   static const char* adds_text(bool adds) { return adds ? ", adds" : ""; }
   bool has_slot(std::string_view slot) const { return std::find(slots_.begin(), slots_.end(), slot) != slots_.end(); }
   void also(OpCase& c, const char* slot, const std::string& variant) const {
@@ -185,21 +197,23 @@ class OpCases {
   void classifier();
   void mean_loss();
   void grad_norm();
+  void grad_norm(int64_t gradients, const Stretches& s);
   static decltype(OpCase::judge) weights_are_rounded(bool stochastic, size_t weights_at, size_t masters_at);
   void adamw();
-  void adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
+  void adamw(const OpSizes::Update& z, int64_t step, bool stochastic);
   struct UpdateInputs {
     bool bf16_gradients = false;  // those of the blocks' matrices are bf16 numbers
     bool bf16_wte = false;        // and wte's
     bool moments_of_16_bits = false;
   };
-  OpCase update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, const UpdateInputs& inputs);
+  OpCase update_case(const OpSizes::Update& z, int64_t step, bool stochastic, const UpdateInputs& inputs);
   // ---- gradients in two arenas (op_cases_arenas.cpp)
   void grad_norm_arenas();
-  void adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
+  void adamw_arenas(const OpSizes::Update& z, int64_t step, bool stochastic);
   void round_parameters();
+  void round_parameters(int64_t parameters, const Stretches& s);
   // ---- moments in three bytes (op_cases_moments.cpp)
-  void adamw_moments(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
+  void adamw_moments(const OpSizes::Update& z, int64_t step, bool stochastic);
 
   const OpTrainer& t_;
   const OpSizes& z_;

@@ -17,15 +17,17 @@ Memory bf16_in_blocks(Memory gradients, const gpt2::TensorLayout& layout, bool w
 void OpCases::grad_norm_arenas() {
   if (!has_slot("weight_gradients") || !wanted("grad_norm_arenas")) return;
   for (const auto& z : z_.updates) {
-    const gpt2::TensorLayout layout = gpt2::tensor_layout(z.config);
-    const int64_t n = layout.total;
-    const gpt2::TensorSpan &first = layout[gpt2::Tensor::qkvw], &last = layout[gpt2::Tensor::fcprojw];
+    const Stretches s = stretches(z);
+    const gpt2::TensorLayout layout = gpt2::tensor_layout(z.config), asked = s ? cut(layout, s) : layout;
+    const int64_t n = asked.total;
+    const gpt2::TensorSpan &first = asked[gpt2::Tensor::qkvw], &last = asked[gpt2::Tensor::fcprojw];
     Values values = normal(0.1);
     const double matters = 0.05 * std::sqrt(static_cast<double>(n));
     values.spikes = {Values::Spike{0, matters}, {first.offset, matters}, {last.offset + last.size - 1, -matters}, {n - 1, matters}};
     const Memory drawn = made(n, kF32, values);
     for (const std::string wte : {"fp32", "bf16"}) {
-      const OpTensor gradients = input_of("gradients", 1, n, kF32, bf16_in_blocks(drawn, layout, wte == "bf16"));
+      if (s && wte == "fp32") continue;  // 8.7 GB once more
+      const OpTensor gradients = input_of("gradients", 1, n, kF32, bf16_in_blocks(drawn, asked, wte == "bf16"));
       const double norm = answer::norm(o_.space, view_of(gradients), n);
       constexpr float kClip = 0.5f;
       for (const std::string way : {"whole", "beside_backward"}) {
@@ -44,16 +46,17 @@ void OpCases::grad_norm_arenas() {
         c.launch = [&t = t_, layout, wte, way](OpContext& x, const std::string& v, Pointers p, void* scratch) {
           t.grad_norm_arenas(x, v, wte, way, static_cast<double*>(p[0]), f(p[1]), f(p[2]), layout, kClip, scratch);
         };
+        stretch(c, s);
         use_(c);
       }
     }
   }
 }
 
-void OpCases::adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
-  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+void OpCases::adamw_arenas(const OpSizes::Update& z, int64_t step, bool stochastic) {
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(z.config);
   for (const std::string wte : {"fp32", "bf16"}) {
-    const OpCase update = update_case(config, step, stochastic, {.bf16_gradients = true, .bf16_wte = wte == "bf16"});
+    const OpCase update = update_case(z, step, stochastic, {.bf16_gradients = true, .bf16_wte = wte == "bf16"});
     for (const std::string masters : {"fp32", "split"}) {
       if (!every_way() && wte == "bf16" && masters == "fp32") continue;
       OpCase c = update;

@@ -11,9 +11,9 @@ constexpr double kWorstMoment = 2 * kSplitUnit + 16 * 0x1p-24 / 0.05;
 
 }  // namespace
 
-void OpCases::adamw_moments(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
-  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
-  OpCase update = update_case(config, step, stochastic, {.bf16_gradients = true, .moments_of_16_bits = true});
+void OpCases::adamw_moments(const OpSizes::Update& z, int64_t step, bool stochastic) {
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(z.config);
+  OpCase update = update_case(z, step, stochastic, {.bf16_gradients = true, .moments_of_16_bits = true});
   for (OpTensor& t : update.tensors)
     if (t.name == "m" || t.name == "v") t.rounding = {.inside = 2 * kSplitUnit};  // to either neighbour
   for (const char* weight_gradients : {"bf16", "fp32"}) {

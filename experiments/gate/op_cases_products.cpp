@@ -252,7 +252,10 @@ void OpCases::lm_head() {
     const HeadShape s{z.rows, z.C, z.V, z.Vp};
     const int64_t special = z.V / 2;  // the token whose logit is 4 times channel 1 of x
     std::vector<int32_t> words = tokens_of(TokenKind::repeated, z.rows, z.V, seed());
-    Values x_values = normal(), w_values = normal(0.02, z.hurt ? -0.02 : 0);
+    // Logits of a deviation of 0.55 at most, however many channels: a logit of 4 that makes most of a row of dweight is rounded to bf16 by up to
+    // 1.6e-2, which is all that such a row is allowed.
+    const double w_deviation = 0.02 * std::min(1.0, std::sqrt(768 / static_cast<double>(z.C)));
+    Values x_values = normal(), w_values = normal(w_deviation, z.hurt ? -0.02 : 0);
     w_values.hidden_from = z.V * z.C;  // the padded rows, whose logits would be the largest of half of the rows
     w_values.hidden = 100;
     if (z.hurt) {
@@ -376,7 +379,7 @@ void OpCases::attention() {
       }
       return c;
     };
-    const bool has_plans = z.with_cudnn && has_slot("attention_plan");
+    const bool has_plans = z.with_cudnn && z.every_plan && has_slot("attention_plan");
     if (forward || planned_forward) {
       OpCase c = attention_case("attention_forward", 2);
       c.tensors = {output("out", s.rows(), C, storage_.activation, a.out, inside),

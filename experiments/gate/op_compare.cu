@@ -308,7 +308,8 @@ double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t c
     }
     if (!std::isfinite(s.along)) return std::numeric_limits<double>::quiet_NaN();
     if (!(s.fourths > 0)) continue;  // zeros, or so small that their roundings are not relative to them
-    worst = std::max(worst, std::abs(s.along) / (limit.shared * s.squares + RowScale::deviations * limit.deviation * std::sqrt(s.fourths)));
+    const double averaged = std::max(std::sqrt(s.fourths), RowScale::least * s.squares);
+    worst = std::max(worst, std::abs(s.along) / (limit.shared * s.squares + RowScale::deviations * limit.deviation * averaged));
   }
   return worst;
 }

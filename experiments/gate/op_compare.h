@@ -18,7 +18,8 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 // As worst_element of op_judge.h.
 double worst_element(Space space, View got, View want, int64_t n);
 // A factor that a whole row has too much, as a share of what chance allows: the largest over rows of
-//   |sum of (got - want) want| / (RowScale::shared * sum of want^2 + RowScale::deviations * sum_in_quadrature of deviation * want^2).
+//   |sum of (got - want) want| / (RowScale::shared * sum of want^2 + RowScale::deviations * sum_in_quadrature of deviation * want^2),
+// where the last sum is not less than RowScale::least * deviation * sum of want^2.
 // Roundings of single elements average out in it, a wrong statistic or factor of the row does not, so it sees what is smaller than one
 // rounding. NaN when anything is not finite.
 struct RowScale {
@@ -27,6 +28,10 @@ struct RowScale {
   // As many as for chance alone would be far too many: where a row is one bf16 number times a row of such numbers, its roundings follow from
   // 128 mantissas only, and average out no further. A head played in double needed 7 of them in 600 rows; half a rounding on a row took 36.
   static constexpr double deviations = 14;
+  // Of a row's sum of squares what roundings average out to at best: as over 768 elements (sqrt(3 / 768)), where the number above was found. With
+  // 255 times a power of two as the one number 2,560 elements were off by 1.1 times what 14 deviations of their own allow (a head played in
+  // double, 1,300 rows), and by 0.6 times this.
+  static constexpr double least = 1.0 / 16;
 };
 double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t columns, const RowScale& limit);
 // Elements that are nearly zero beside the root mean square of `want` are not asked: what is left of a sum that cancels has its sign from

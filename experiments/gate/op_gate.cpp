@@ -49,12 +49,10 @@ class Guarded {
     else
       fill_garbage(data(), kHere, bytes_, seed);
   }
-  void set(const Memory& content) const {
-    if (bytes_ > 0) STEPSCOPE_CUDA_CHECK(cudaMemcpy(data(), content.data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
-  }
+  void set(const Memory& content) const { copy_bytes(data(), content.data(), kHere, bytes_); }
   Memory content() const {
     Memory out(kHere, bytes_);
-    if (bytes_ > 0) STEPSCOPE_CUDA_CHECK(cudaMemcpy(out.data(), data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
+    copy_bytes(out.data(), data(), kHere, bytes_);
     return out;
   }
   int64_t red_zone_bytes_touched() const {
@@ -80,17 +78,17 @@ class Bench {
       : c_(c), seed_(seed), scratch_(c.scratch_bytes ? c.scratch_bytes(variant) : 0) {
     scratch_.guard();
     for (const OpTensor& t : c.tensors) {
-      buffers_.emplace_back(t.byte_count());
+      buffers_.emplace_back(c.bytes_at_launch(t));
       pointers_.push_back(buffers_.back().data());
       buffers_.back().guard();
-      if (t.role == Role::input) buffers_.back().set(t.content);
+      if (t.role == Role::input) set_content(buffers_.size() - 1);
     }
   }
   // `hog` may be null.
   void run(OpContext& context, const gpt2::cuda::Stream& stream, const std::string& variant, Poison poison, Hog* hog) {
     for (size_t i = 0; i < buffers_.size(); ++i) {
       if (c_.tensors[i].role == Role::output) buffers_[i].set(poison, seed_ + i);
-      if (c_.tensors[i].role == Role::update) buffers_[i].set(c_.tensors[i].content);
+      if (c_.tensors[i].role == Role::update) set_content(i);
     }
     scratch_.set(poison, seed_ + buffers_.size());
     STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
@@ -112,32 +110,61 @@ class Bench {
     int64_t n = 0;
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role == Role::input)
-        n += count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
+        for (const Part& p : parts(i)) n += count_different(kHere, p.here, t.content.data() + p.offset, p.bytes, 1);
     return n;
   }
   // Of every tensor that is no input, as the last run left it; a case with a judge gets its inputs too.
   std::vector<Memory> results() const {
     std::vector<Memory> out;
-    for (size_t i = 0; i < buffers_.size(); ++i)
-      out.push_back(c_.tensors[i].role == Role::input && !c_.judge ? Memory() : buffers_[i].content());
+    for (size_t i = 0; i < buffers_.size(); ++i) out.push_back(c_.tensors[i].role == Role::input && !c_.judge ? Memory() : content(i));
     return out;
   }
   int64_t different_from(std::span<const Memory> results) {
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
-        any_different_.look(buffers_[i].data(), results[i].data(), t.byte_count());
+        for (const Part& p : parts(i)) any_different_.look(p.here, results[i].data() + p.offset, p.bytes);
     if (!any_different_.found()) return 0;
     int64_t n = 0;
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
-        n += count_different(kHere, buffers_[i].data(), results[i].data(), t.byte_count(),
-                             t.element == Element::split ? 1 : bytes_of_element(t.element));
+        for (const Part& p : parts(i))
+          n += count_different(kHere, p.here, results[i].data() + p.offset, p.bytes,
+                               t.element == Element::split ? 1 : bytes_of_element(t.element));
     return n;
   }
-  void* data(size_t tensor) const { return pointers_[tensor]; }
+  // As the last run left it.
+  Memory content(size_t i) const {
+    const OpTensor& t = c_.tensors[i];
+    return t.stretched ? gathered(buffers_[i].data(), kHere, bytes_of_element(t.element), c_.stretches) : buffers_[i].content();
+  }
   const std::string& launch_error() const { return launch_error_; }
 
  private:
+  // Bytes of a buffer that the case knows, and where it has them.
+  struct Part {
+    std::byte* here;
+    int64_t offset, bytes;
+  };
+  std::vector<Part> parts(size_t i) const {
+    const OpTensor& t = c_.tensors[i];
+    if (!t.stretched) return {{buffers_[i].data(), 0, t.byte_count()}};
+    const int64_t width = bytes_of_element(t.element);
+    std::vector<Part> out;
+    int64_t offset = 0;
+    for (const Stretch& s : c_.stretches.all) {
+      out.push_back({buffers_[i].data() + s.first * width, offset, s.count * width});
+      offset += s.count * width;
+    }
+    return out;
+  }
+  void set_content(size_t i) const {
+    const OpTensor& t = c_.tensors[i];
+    if (t.stretched)
+      spread(buffers_[i].data(), t.content, bytes_of_element(t.element), c_.stretches);
+    else
+      buffers_[i].set(t.content);
+  }
+
   const OpCase& c_;
   uint64_t seed_;
   Guarded scratch_;
@@ -162,7 +189,7 @@ int64_t elements_unwritten(const OpCase& c, std::span<const Memory> results) {
 
 // What is there for its size alone: its smaller shapes are repeated more often, and their limits were asked whether they can refuse.
 bool is_huge(const OpCase& c) {
-  return std::any_of(c.tensors.begin(), c.tensors.end(), [](const OpTensor& t) { return t.count() > int64_t{1} << 30; });
+  return c.stretches || std::any_of(c.tensors.begin(), c.tensors.end(), [](const OpTensor& t) { return t.count() > int64_t{1} << 30; });
 }
 
 // Whether calls still work: a kernel that faulted leaves a context in which none does.
@@ -198,7 +225,8 @@ class PlansAhead {
       for (const OpSizes::Attention& z : shapes)
         for (const gpt2::VariantInfo& slot : variants)
           for (const std::string& variant : slot.names)
-            build(trainer, slot.slot, variant, {.B = z.B, .T = z.T, .C = z.NH * z.HS, .NH = z.NH});
+            if (z.every_plan || slot.slot != "attention_plan")
+              build(trainer, slot.slot, variant, {.B = z.B, .T = z.T, .C = z.NH * z.HS, .NH = z.NH});
     });
   }
   ~PlansAhead() {
@@ -345,7 +373,8 @@ class OpChecks {
     const bool repeats = trainer_.repeats(c.op, variant);
     if (repeats) {
       int64_t different = 0;
-      for (int i = 0; i < (is_huge(c) ? std::min(options_.repeats, 2) : options_.repeats); ++i) {
+      const int most = c.stretches ? 1 : is_huge(c) ? 2 : options_.repeats;  // a run of stretches clears and fills 60 GB
+      for (int i = 0; i < std::min(options_.repeats, most); ++i) {
         bench->run(context, stream_, variant, Poison::nan, options_.with_answers && i % 2 == 1 ? &hog_ : nullptr);
         different += bench->different_from(first);
       }
@@ -369,9 +398,11 @@ class OpChecks {
       if (is_baseline) baseline.errors[t.name] = metrics;
       const Tolerance limit = t.rounding ? op_limit(rounding_limit(t.rounding), base) : op_limit(floor, base);
       report_.add(from_metrics(name + " error", t.name, metrics, limit, detail));
-      if (!repeats)  // other bits are allowed, other answers are not: what the poison was may not show
-        report_.add(from_metrics(name + " error", t.name, compare(kHere, {bench->data(i), t.element, t.count()}, want, t.rows, t.columns),
-                                 limit, detail + ", other poison"));
+      if (!repeats) {  // other bits are allowed, other answers are not: what the poison was may not show
+        const Memory other = bench->content(i);
+        report_.add(from_metrics(name + " error", t.name, compare(kHere, view(other, t.element), want, t.rows, t.columns), limit,
+                                 detail + ", other poison"));
+      }
       if (t.rounding.count > 0 && t.rounding.inside == 0)
         report_.add(make_result(
             name + " element", t.name,

@@ -37,6 +37,14 @@ void set_bytes(void* data, Space space, std::byte value, int64_t bytes) {
     STEPSCOPE_CUDA_CHECK(cudaMemset(data, std::to_integer<int>(value), static_cast<size_t>(bytes)));
 }
 
+void copy_bytes(void* to, const void* from, Space space, int64_t bytes) {
+  if (bytes == 0) return;
+  if (space == Space::host)
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  else
+    STEPSCOPE_CUDA_CHECK(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice));
+}
+
 void copy(const Memory& to, const Memory& from) {
   if (to.bytes() != from.bytes()) throw std::logic_error("copy: memory of another size");
   const auto size = static_cast<size_t>(from.bytes());

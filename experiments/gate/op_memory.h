@@ -43,6 +43,8 @@ class Memory {
   std::shared_ptr<std::byte> data_;
 };
 void set_bytes(void* data, Space space, std::byte value, int64_t bytes);
+// Within one space.
+void copy_bytes(void* to, const void* from, Space space, int64_t bytes);
 // Throws std::logic_error when the sizes differ.
 void copy(const Memory& to, const Memory& from);
 Memory copy_of(const Memory& from);

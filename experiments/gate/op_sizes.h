@@ -32,8 +32,9 @@ struct OpSizes {
   struct Attention {
     int64_t B, T, NH, HS;
     bool hurt;
-    bool with_cudnn;   // which builds a plan per shape, and that takes seconds
-    bool low = false;  // scores far below 0, the forward alone
+    bool with_cudnn;         // which builds a plan per shape, and that takes seconds
+    bool low = false;        // scores far below 0, the forward alone
+    bool every_plan = true;  // with_cudnn: also the plans that a search takes, which are as many seconds again
   };
   struct Classifier {
     int64_t rows, V, Vp;
@@ -46,6 +47,9 @@ struct OpSizes {
   struct Update {
     gpt2::ModelConfig config;
     std::vector<int64_t> steps;
+    // Not 0: of more parameters than 31 bits count so many are asked at both ends and around each of these places, and their norm too.
+    int64_t each = 0;
+    std::vector<int64_t> places{};
   };
 
   std::string name;
@@ -67,9 +71,9 @@ struct OpSizes {
 // Rows that fill no block, channels that no power of two divides, a last tile that is nearly empty.
 OpSizes odd_sizes();
 // d12 at B x T = 4096 and at 16384 + 37 rows, 124M parameters: every loop over a grid with a limit turns more
-// than once. And more rows and heads than 16 bits count, with few channels.
+// than once. And more rows and heads than 16 bits count, with few channels; and the channels and heads of wider models, with few rows.
 OpSizes real_sizes();
-// Logits of more elements than 31 bits count: some 45 GB of memory.
+// Logits of more elements than 31 bits count, some 45 GB of memory, and as many parameters, some 62 GB.
 OpSizes huge_sizes();
 // Takes out what a device of so much free memory cannot hold, and says which.
 std::vector<std::string> leave_out_what_needs_more(OpSizes& sizes, int64_t free_bytes);

@@ -62,6 +62,10 @@ ModelConfig timed_model() {
   return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 16, .channels = 1024};
 }
 
+ModelConfig wide_layer() {
+  return {.max_seq_len = 128, .vocab_size = 1153, .padded_vocab = 1280, .layers = 1, .heads = 25, .channels = 1600};
+}
+
 namespace {
 // Heads of 64 channels: what a trainer has for these alone (attention for Hopper, and the bias gradients that follow from it) runs here.
 ModelConfig one_head() {

@@ -50,6 +50,8 @@ struct Tokens {
 
 // The gate's small model: 2 layers, 4 heads, 64 channels, vocabulary 509 padded to 512, up to 128 tokens.
 gpt2::ModelConfig gate_model();
+// One layer as wide as GPT-2's largest model has them: 25 heads, 1,600 channels. 33M parameters.
+gpt2::ModelConfig wide_layer();
 // What timed steps are checked with on a device: 64M parameters, mostly embedding.
 gpt2::ModelConfig timed_model();
 // Odd sizes and stress cases, all small.

@@ -210,12 +210,60 @@ TEST(ModelGate, WhatIsAskedAheadAtTheRealSizeIsWhatTheGateAsks) {
   EXPECT_EQ(values(with), values(alone));
 }
 
+// One layer of `channels` in the place of the wide one.
+ModelGateOptions with_wide_layer(int64_t channels) {
+  ModelGateOptions o = one_layer(false, 7);
+  o.small_answers = &gate_test::shared_answers();
+  o.wide = true;
+  o.wide_model = {.max_seq_len = 8, .vocab_size = 61, .padded_vocab = 64, .layers = 1, .heads = 2, .channels = channels};
+  return o;
+}
+
+TEST(ModelGate, WhatIsWrongInWideLayersAloneIsCaught) {
+  const auto wide_results = [](const GateReport& r) { return std::ranges::count(r.results, "wide", &CheckResult::name); };
+  const Defect gradient{.gradients = [](std::span<float> values, const gpt2::TrainerOptions& o, const Batch&) {
+    const std::span<float> fcw = tensor(values, o, Tensor::fcw);
+    for (size_t i = 0; i < fcw.size(); ++i)
+      if (i % static_cast<size_t>(o.model.channels) >= 100) fcw[i] = 0;
+  }};
+  const Defect logits{.forward_of = [](std::span<float> values, std::span<const float>, const gpt2::TrainerOptions& o) {
+    if (o.model.channels > 100) values.back() += 0.01f;
+  }};
+  const GateReport right = check_model(broken({}), with_wide_layer(128));
+  EXPECT_TRUE(right.passed()) << to_table(right, false);
+  EXPECT_EQ(wide_results(right), 2 + gpt2::kTensorCount) << "logits, loss and every gradient";
+  for (const Defect& d : {gradient, logits})
+    EXPECT_EQ(failing(check_model(broken(d), with_wide_layer(128))), std::set<std::string>{"wide"});
+  EXPECT_EQ(wide_results(judge({})), 0) << "it is asked where it was asked for";
+}
+
+TEST(ModelGate, TheWideLayerHasTheChannelsAndHeadsOfD48) {
+  const gpt2::ModelConfig d48 = gpt2::model_from_name("d48"), wide = wide_layer();
+  EXPECT_EQ(wide.channels, d48.channels);
+  EXPECT_EQ(wide.heads, d48.heads);
+}
+
+TEST(ModelGate, TheWideLayerIsAskedAheadToo) {
+  const stepscope::TemporaryFolder folder;
+  ExpectedCache answers(folder.path());
+  const auto kept = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  ModelGateOptions options = with_wide_layer(1024);
+  for (const ModelCheck& c : model_checks())
+    if (c.name != "wide") options.without.insert(c.name);
+  options.big_answers = &answers;
+  { const RealSizeAhead ahead(options); }
+  ASSERT_EQ(kept(), 1);
+  EXPECT_TRUE(check_model(broken({}), options).passed());
+  EXPECT_EQ(kept(), 1);
+}
+
 TEST(ModelGate, NothingIsAskedAheadThatTheGateWillNotAsk) {
   const stepscope::TemporaryFolder folder;
   ExpectedCache answers(folder.path());
   ModelGateOptions no_check = real_size_only(), no_batch = no_check, at_random = no_check;
   for (const ModelCheck& c : model_checks()) no_check.without.insert(c.name);
   no_batch.real_size_batch = 0;
+  no_check.wide = true;
   at_random.trainer = "mixed";
   at_random.weight_rounding = "stochastic";
   for (ModelGateOptions* o : {&no_check, &no_batch, &at_random}) {

@@ -18,6 +18,7 @@
 
 #include "base/errors.h"
 #include "experiments/gate/op_launch.h"
+#include "experiments/gate/op_stretches.h"
 
 namespace gate {
 namespace {
@@ -141,10 +142,71 @@ TEST(SizesThatTrain, GoRoundEveryKernelOfLayernormTwice) {
   EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T > 2048; }));
 }
 
+// Of d36, d48 and gpt3:c2560: more channels than a block of 256 threads takes in one round of packs of 4, and of 8; and a width that no pack
+// divides. Tiles of the own product have 192 columns.
+TEST(SizesThatTrain, HaveTheChannelsOfWiderModels) {
+  const OpSizes odd = odd_sizes(), real = real_sizes();
+  std::set<int64_t> embeddings, norms, heads, rest_of_a_tile;
+  for (const auto& e : odd.embeddings) embeddings.insert(e.C);
+  for (const auto& n : real.norms) norms.insert(n.C);
+  for (const auto& h : real.heads) heads.insert(h.C);
+  for (const auto& p : real.products)
+    if (p.out > 1024 && std::max(p.in, p.out) > 3072) rest_of_a_tile.insert(p.out % 192);
+  for (const int64_t C : {1280, 1600, 2560}) {
+    EXPECT_TRUE(embeddings.contains(C)) << C;
+    EXPECT_TRUE(norms.contains(C)) << C;
+    EXPECT_TRUE(heads.contains(C)) << C;
+    EXPECT_TRUE(std::any_of(real.products.begin(), real.products.end(), [&](const auto& p) { return p.in == C || p.out == C; })) << C;
+  }
+  EXPECT_TRUE(embeddings.contains(1282));
+  for (const int64_t rest : {0, 64, 128}) EXPECT_TRUE(rest_of_a_tile.contains(rest)) << rest;
+}
+
+// Heads between 64 and 128 channels are padded; 80 and 96 are those of gpt3:c2560 and gpt3:c1536.
+TEST(SizesThatTrain, HaveHeadsThatLeaveARestOfTheirTile) {
+  const OpSizes real = real_sizes();
+  for (const int64_t HS : {80, 96}) {
+    const auto of = [&](bool hurt) {
+      return std::count_if(real.attentions.begin(), real.attentions.end(),
+                           [&](const auto& a) { return a.HS == HS && a.hurt == hurt && a.with_cudnn != hurt && !a.low && a.NH > 1; });
+    };
+    EXPECT_EQ(of(false), 1) << HS;
+    EXPECT_EQ(of(true), HS == 80 ? 1 : 0);
+  }
+}
+
+// mixed/hopper/attention_forward.cu takes three warpgroups from 8 items of three tiles of 64 rows for each of 132 multiprocessors on, and
+// attention.cu 66 heads at a time.
+TEST(SizesThatTrain, HaveHeadsEnoughForTheThirdWarpgroupOfAttention) {
+  const OpSizes real = real_sizes();
+  EXPECT_TRUE(std::any_of(real.attentions.begin(), real.attentions.end(), [](const auto& a) {
+    const int64_t tiles = (a.T + 63) / 64, heads = a.B * a.NH;
+    return a.HS == 64 && !a.hurt && tiles > 3 && tiles % 3 != 0 && a.T % 64 != 0 && heads * ((tiles + 2) / 3) >= 8 * 132 && heads > 2 * 66;
+  }));
+}
+
+TEST(SizesThatTrain, HaveMoreParametersThan31BitsCount) {
+  const OpSizes z = huge_sizes();
+  ASSERT_EQ(z.updates.size(), 1u);
+  const OpSizes::Update& u = z.updates.front();
+  constexpr int64_t k31 = int64_t{1} << 31;
+  const int64_t parameters = gpt2::tensor_layout(u.config).total;
+  EXPECT_GT(parameters, k31 + u.each);
+  const Stretches s = stretches_of(parameters, u.each, u.places);
+  EXPECT_LE(s.count(), 8 << 20) << "the answers are held whole";
+  for (const int64_t element : {int64_t{0}, k31 / 2 - 1, k31 / 2, k31 - 1, k31, parameters - 1})
+    EXPECT_TRUE(std::any_of(s.all.begin(), s.all.end(), [&](const Stretch& p) {
+      return element >= p.first && element < p.first + p.count;
+    })) << element;
+  for (const Stretch& p : s.all) EXPECT_EQ(p.first % 8, 0) << "looked at 16 bytes at a time";
+}
+
 TEST(SizesThatTrain, LeaveOutWhatADeviceCannotHold) {
   OpSizes z = huge_sizes(), real = real_sizes();
   EXPECT_TRUE(leave_out_what_needs_more(z, int64_t{130} << 30).empty());
-  EXPECT_EQ(z.classifiers.size() + z.heads.size(), 2u);
+  EXPECT_EQ(z.classifiers.size() + z.heads.size() + z.updates.size(), 3u);
+  EXPECT_EQ(leave_out_what_needs_more(z, int64_t{60} << 30).size(), 1u);
+  EXPECT_EQ(z.updates.size(), 0u);
   EXPECT_EQ(leave_out_what_needs_more(z, int64_t{40} << 30).size(), 2u);
   EXPECT_EQ(z.classifiers.size() + z.heads.size(), 0u);
   EXPECT_TRUE(leave_out_what_needs_more(real, int64_t{40} << 30).empty());
