@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "gpt2/cuda/cublaslt.h"
@@ -17,6 +18,7 @@ class LibraryOffers : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
+    handle_.emplace();
     STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescCreate(&product_.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     gpt2::cuda::lt::create(a_, CUDA_R_16BF, 256, 4096, 256, 1, 0);
     gpt2::cuda::lt::create(b_, CUDA_R_16BF, 4096, 256, 4096, 1, 0);
@@ -27,7 +29,7 @@ class LibraryOffers : public ::testing::Test {
   std::vector<cublasLtMatmulHeuristicResult_t> offers() {
     std::vector<cublasLtMatmulHeuristicResult_t> results(16);
     int found = 0;
-    STEPSCOPE_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_.get(), product_.handle, a_.handle, b_.handle, c_.handle, c_.handle,
+    STEPSCOPE_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_->get(), product_.handle, a_.handle, b_.handle, c_.handle, c_.handle,
                                                         preference_.handle, static_cast<int>(results.size()), results.data(), &found));
     results.resize(static_cast<size_t>(found));
     return results;
@@ -37,7 +39,7 @@ class LibraryOffers : public ::testing::Test {
   }
 
  private:
-  gpt2::cuda::CublasLtHandle handle_;
+  std::optional<gpt2::cuda::CublasLtHandle> handle_;
   gpt2::cuda::lt::Description product_;
   gpt2::cuda::lt::Layout a_, b_, c_;
   gpt2::cuda::lt::Preference preference_;
