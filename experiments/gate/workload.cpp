@@ -171,9 +171,9 @@ float next_bf16(float x) { return x == 0 ? x : std::bit_cast<float>((std::bit_ca
 // Behind one logit of 80 the gradient of a row's logits is 1 there and -1 at the target. Its two targets have opposite rows of wte, so two
 // sequences with the same inputs and the one or the other target have opposite gradients of the residual stream. Their inputs are not the
 // same: those of the second are one step of bf16 further from 0, 0.4 to 0.8% of each number, by which the last layernorm's factor differs. So
-// much is left of the sum of their gradients, which is that of a position. Rounding each gradient to bf16 moves it by 0.1%: a third
-// of what is left (0.33 to 0.37 of six seeds on a CPU; 16 bits lose 0.002, fp32 2e-5). Nothing else may be that large: what the blocks add is smaller by 2^16, there are no other numbers in the stream than the inputs',
-// which bf16 holds, and the gradients of the logits are powers of two.
+// much is left of the sum of their gradients, which is that of a position. Rounding each gradient to bf16 moves it by 0.1%: a third of what is
+// left (0.33 to 0.37 for six seeds on a CPU; 16 bits lose 0.002, fp32 2e-5). Nothing else may be that large: what the blocks add is smaller by
+// 2^16, there are no other numbers in the stream than the inputs', which bf16 holds, and the gradients of the logits are powers of two.
 void offset_gradient(const ModelConfig& config, std::vector<float>& p) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
   const auto all = [&](Tensor t) {
