@@ -83,7 +83,9 @@ void Recorder::enqueue_step(const gpt2::StepPlan& plan) {
     h.targets.emplace_back(b.targets.begin(), b.targets.end());
   }
   handed.push_back(std::move(h));
-  real_->enqueue_step(plan);
+  gpt2::StepPlan limited = plan;
+  if (plan.step == leaves_out) limited.skip_above_loss = 0;
+  real_->enqueue_step(limited);
 }
 
 gpt2::StepOutcome Recorder::finish_step() {

@@ -77,6 +77,7 @@ class Recorder final : public gpt2::Trainer {
 
   std::vector<Handed> handed;
   std::vector<Ids> evaluated;  // inputs
+  int64_t leaves_out = 0;      // this step's update, by a limit that no loss is below; 0: none
 
  private:
   std::unique_ptr<gpt2::Trainer> real_;

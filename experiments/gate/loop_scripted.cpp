@@ -8,8 +8,10 @@
 #include <set>
 #include <span>
 
+#include "base/temporary_folder.h"
 #include "experiments/gate/loop_run.h"
 #include "experiments/gate/random.h"
+#include "gpt2/training_state.h"
 
 namespace gate {
 namespace {
@@ -244,6 +246,39 @@ std::vector<CheckResult> check_outliers(const LoopGateOptions& options) {
   return {make_result("outliers", "limit of the loss", {{"z-scores", off_loss, 1e-9, -1}}),
           make_result("outliers", "limit of the norm", {{"z-scores", off_norm, 1e-9, -1}}),
           must_be_zero("outliers", "steps", missing + (told < 4), "steps", "missing, or outliers were not left out")};
+}
+
+// Two steps may be queued, so a trainer has finished the next one, with finite numbers, when the loop looks at the wrong one.
+std::vector<CheckResult> check_not_finite(const LoopGateOptions& options) {
+  constexpr int64_t kSteps = 8, kWrong = 5;
+  std::vector<CheckResult> results;
+  for (const auto& [what, wrong] : {std::pair<std::string, Scripted::Step>{"a loss that is no number", {NAN, 1}},
+                                    {"a norm that is no number", {4, NAN}},
+                                    {"an infinite loss", {INFINITY, 1}},
+                                    {"an infinite norm", {4, INFINITY}}}) {
+    std::vector<Scripted::Step> script(kSteps);
+    script[kWrong - 1] = wrong;
+    Scripted trainer(script);
+    const stepscope::TemporaryFolder folder;
+    gpt2::LoopOptions o;
+    o.data = {"synthetic"};
+    o.seed = options.seed;
+    o.steps = kSteps;
+    o.learning_rate = {"constant", 1e-3f, 0, 1.0f, o.steps};
+    o.checkpoint_dir = (folder.path() / "checkpoints").string();
+    o.checkpoint_every = kWrong;
+    bool ended = false;
+    try {
+      (void)options.train(trainer, o, {});
+    } catch (const gpt2::TrainingDiverged&) {
+      ended = true;
+    }
+    const std::vector<int64_t> saved = gpt2::saved_steps(o.checkpoint_dir);
+    const auto too_late = std::ranges::count_if(saved, [](int64_t step) { return step >= kWrong; });
+    results.push_back(must_be_zero("not finite", what, !ended, "runs", "went on"));
+    results.push_back(must_be_zero("not finite", what + ", checkpoints", too_late, "checkpoints", "of that step or a later one"));
+  }
+  return results;
 }
 
 }  // namespace gate

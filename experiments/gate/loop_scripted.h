@@ -19,5 +19,7 @@ std::vector<CheckResult> check_synthetic(const LoopGateOptions& options);
 CheckResult check_cuts(const LoopGateOptions& options);
 // "outliers": what a step is given as its limits follows from the values of all steps before it, those that were left out among them.
 std::vector<CheckResult> check_outliers(const LoopGateOptions& options);
+// "not finite": a run whose loss or norm is no finite number ends with TrainingDiverged, and leaves no checkpoint of that step or a later one.
+std::vector<CheckResult> check_not_finite(const LoopGateOptions& options);
 
 }  // namespace gate

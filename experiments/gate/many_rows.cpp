@@ -51,7 +51,12 @@ Case many_rows_case() {
       "many rows", {.max_seq_len = 1024, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 12, .channels = 768}, 88, 1024};
 }
 
+Case many_layers_case() {
+  return {"many layers", {.max_seq_len = 256, .vocab_size = 509, .padded_vocab = 512, .layers = 48, .heads = 2, .channels = 128}, 512, 256};
+}
+
 double many_rows_budget(std::string_view matmul) { return matmul == "fp32" ? 1e-3 : 1e-2; }
+double many_layers_budget(std::string_view matmul) { return matmul == "bf16" ? 4e-2 : many_rows_budget(matmul); }
 
 std::vector<CheckResult> check_many_rows(const std::function<std::unique_ptr<gpt2::Trainer>(int64_t)>& make, const Case& c, int64_t piece,
                                          double budget, uint64_t seed) {
@@ -61,7 +66,8 @@ std::vector<CheckResult> check_many_rows(const std::function<std::unique_ptr<gpt
   Sums whole = mean_over(*make(c.batch_size), parameters, tokens, 1);
   const Sums pieces = mean_over(*make(piece), parameters, tokens, c.batch_size / piece);
 
-  const std::string detail = fmt::format("{} sequences of {} and {} at a time", c.batch_size, c.seq_len, piece);
+  const std::string detail = fmt::format("{} sequences of {} and {} at a time, {} {}", c.batch_size, c.seq_len, piece, c.config.layers,
+                                         c.config.layers == 1 ? "layer" : "layers");
   std::vector<CheckResult> out{
       make_result("many rows", "evaluate", {{"relative", relative(whole.evaluated, pieces.evaluated), budget / 100}}, detail),
       make_result("many rows", "loss", {{"relative", relative(whole.loss, pieces.loss), budget / 100}}, detail)};

@@ -13,6 +13,7 @@ std::string sentence_of(const Case& c) {
                                              c.seq_len, m.layers, m.layers == 1 ? "layer" : "layers", m.channels, m.heads,
                                              m.heads == 1 ? "head" : "heads", m.vocab_size, m.padded_vocab)
                                : sentence(c.stress);
+  if (!c.only_gradient.empty()) return fmt::format("{} (the gradient of {} alone)", what, c.only_gradient);
   return what + (c.forward_only ? " (logits and loss alone)" : "");
 }
 
@@ -43,7 +44,11 @@ std::vector<ModelCheck> all_checks() {
       {"adam v", "second moments, the same"},
       {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
       {"weights", "weights are the rounded parameters; at random, each is rounded with bits of its own"},
-      {"skipped update", "a loss or norm above its limit leaves parameters and moments as they are"},
+      {"skipped update",
+       "a loss or norm above its limit leaves parameters and moments as they are, and weights rounded at random as the next step draws "
+       "them"},
+      {"between steps", "evaluation, logits and sampling before and between steps change nothing of the steps"},
+      {"not finite", "what is no number, in any tensor, reaches loss and norm, and a run ends there without a checkpoint of that step"},
       {"accumulation", "two micro-batches are one step of the mean gradient"},
       {"causality", "no later token changes an earlier logit by a bit"},
       {"padding", "padded vocabulary takes no part"},
@@ -57,21 +62,22 @@ std::vector<ModelCheck> all_checks() {
   all.push_back({"d12 forward", "logits and loss of GPT-2's smallest model at T = 1024, against the oracle's"});
   for (const StepPart& part : kStepParts)
     all.push_back({fmt::format("d12 {}", part.name), fmt::format("a whole step of that model: {}", part.what)});
-  const std::vector<ModelCheck> rest{{"schedule", "the learning rate of every step, of four schedules"},
-                                     {"loader", "every batch is the one that the files hold"},
-                                     {"loop", "steps, settings, log and validation of a run"},
-                                     {"resume", "a run that was cut by a checkpoint is the run that was not"},
-                                     {"outliers", "which steps are left out follows from the losses and norms before them"},
-                                     {"rounding", "no two steps round alike what is rounded at random: weights, moments"},
-                                     {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
-                                     {"clock", "reported times add up to the judge's clock"},
-                                     {"late work", "a finished step has finished"},
-                                     {"persisting L2", "no part of L2 is set aside"},
-                                     {"wide", "a layer with the 1,600 channels and 25 heads of GPT-2's largest model, against the oracle"},
-                                     {"many rows", "90,112 rows as one batch and as small ones: losses and gradients"},
-                                     {"red zone", "nothing was written behind a trainer's device memory"},
-                                     {"inputs", "tokens and parameters are as they were after every call that may only read them"},
-                                     {"launch error", "no launch failed unseen"}};
+  const std::vector<ModelCheck> rest{
+      {"schedule", "the learning rate of every step, of four schedules"},
+      {"loader", "every batch is the one that the files hold"},
+      {"loop", "steps, settings, log and validation of a run"},
+      {"resume", "a run that was cut by a checkpoint is the run that was not, also behind a step that was left out"},
+      {"outliers", "which steps are left out follows from the losses and norms before them"},
+      {"rounding", "no two steps round alike what is rounded at random: weights, moments"},
+      {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
+      {"clock", "reported times add up to the judge's clock"},
+      {"late work", "a finished step has finished"},
+      {"persisting L2", "no part of L2 is set aside"},
+      {"wide", "a layer with the 1,600 channels and 25 heads of GPT-2's largest model, against the oracle"},
+      {"many rows", "90,112 rows, and 131,072 rows of 48 layers, as one batch and as small ones: losses and gradients"},
+      {"red zone", "nothing was written behind a trainer's device memory"},
+      {"inputs", "tokens and parameters are as they were after every call that may only read them"},
+      {"launch error", "no launch failed unseen"}};
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
 }

@@ -39,6 +39,18 @@ using gpt2::Batch;
 using gpt2::State;
 using gpt2::Trainer;
 
+// Moves one setting to an end of what flags allow, another for each number, and says which.
+std::string to_an_end(AdamW& a, size_t number) {
+  constexpr std::pair<const char*, float AdamW::*> kSettings[] = {{"beta1", &AdamW::beta1},
+                                                                  {"beta2", &AdamW::beta2},
+                                                                  {"weight decay", &AdamW::weight_decay},
+                                                                  {"learning rate", &AdamW::learning_rate},
+                                                                  {"clip", &AdamW::clip}};
+  const auto& [name, setting] = kSettings[number % std::size(kSettings)];
+  a.*setting = setting == &AdamW::clip ? -1.0f : 0.0f;
+  return fmt::format("{} {}", name, a.*setting);
+}
+
 constexpr float kLargeStep = 1e-2f;  // of the optimizer checks; large_step() says why wide models take less
 
 // While it lives, what this process keeps of its measurements (base/cache_folder.h) goes to a folder of its own, empty at first. Made before the
@@ -81,6 +93,8 @@ class Checks : public ModelRun {
       if (wanted("evaluate")) evaluate();
       optimizer();
       if (wanted("skipped update")) skipped_update();
+      if (wanted("between steps")) between_steps();
+      if (wanted("not finite")) not_finite();
       if (wanted("causality")) causality();
       if (wanted("padding")) padding();
       if (wanted("trajectory")) trajectory();
@@ -93,8 +107,7 @@ class Checks : public ModelRun {
     if (options_.with_small_cases)
       for (const Case& c : small_cases())
         if (wanted(c.name)) small_case(c);
-    if (options_.with_steps && any_wanted(options_, "steps "))
-      for (const Case& c : step_cases()) whole_steps(c);
+    if (options_.with_steps && any_wanted(options_, "steps ")) all_whole_steps();
     if (options_.with_loop && options_.train) loop();
     const bool moments_at_random = moment_bits_of(options_.trainer, options_.variants) < kFp32Bits;
     if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
@@ -119,7 +132,7 @@ class Checks : public ModelRun {
     });
     several_micro_batches(main_case, false);
     for (const Case& c : small_cases()) small_case(c);
-    for (const Case& c : step_cases()) whole_steps(c);
+    all_whole_steps();
     end_part();
     return std::move(reports_);
   }
@@ -158,7 +171,12 @@ class Checks : public ModelRun {
       return;
     }
     for_each_seed(c, [&] {
-      if (begin_or_note(c)) ask_oracle({c.name, c.name, ""}, 0);
+      if (!begin_or_note(c)) return;
+      const auto& runs = trainer_->options().variants;
+      if (const auto gradient = runs.find("residual_gradient");
+          c.stress == Stress::offset_gradient && gradient != runs.end() && gradient->second == "bf16")
+        return report().notes.push_back(c.name + ": not checked: the residual stream's gradient is in bf16, which cannot hold it");
+      ask_oracle({c.name, c.name, ""}, 0);
     });
   }
 
@@ -240,7 +258,7 @@ class Checks : public ModelRun {
   }
 
   // Three steps from zero moments, clipped, decayed; then one unclipped because the limit is far, one because
-  // it is off.
+  // it is off: a limit below 0 is none.
   void optimizer() {
     const StepNames base{if_wanted("grad norm"), if_wanted("adam m"),         if_wanted("adam v"),
                          if_wanted("update"),    if_wanted("weights"),        if_wanted("optimizer"),
@@ -251,7 +269,7 @@ class Checks : public ModelRun {
     set_state(parameters_, zeros(), zeros());
     for (int64_t t = 1; t <= 5; ++t) {
       AdamW adamw{.learning_rate = large_step(), .weight_decay = 0.1f};
-      adamw.clip = t <= 3 ? static_cast<float>(norm / 10) : t == 4 ? static_cast<float>(norm * 100) : 0.0f;
+      adamw.clip = t <= 3 ? static_cast<float>(norm / 10) : t == 4 ? static_cast<float>(norm * 100) : -1.0f;
       StepNames names = base;
       const std::string at = fmt::format(" t={} clip {:.2g}", t, adamw.clip);
       for (std::string* name : {&names.m, &names.v, &names.update, &names.weights, &names.gradients})
@@ -262,30 +280,121 @@ class Checks : public ModelRun {
   }
 
   // Beyond one of its two limits a step leaves parameters and moments as they are; within both it does not. Weights rounded at random are
-  // rounded anew all the same.
+  // rounded anew all the same, as by a step that was not left out and moved nothing: the next step, or a run that is resumed there, reads them
+  // with its own random bits.
   void skipped_update() {
     progress("skipped update");
     constexpr uint64_t kTokens = 61;
+    constexpr int64_t kStep = 7;
     const Tokens tokens = random_tokens(case_, seed(), kTokens);
     const Batch batch = tokens.batch();
     trainer_->write(State::parameters, parameters_);
     const double norm = norm_of_own_gradients(kTokens), loss = trainer_->evaluate(batch);
     const Moments given = given_moments(case_, seed());
-    set_state(parameters_, given.m, given.v);
+    if (rounding_ == WeightRounding::stochastic) {
+      AdamW still = training_;
+      still.learning_rate = 0;
+      trainer_->enqueue_step({kStep, {&batch, 1}, still});
+      trainer_->finish_step();
+    }
     const Floats weights = read_weights();
+    set_state(parameters_, given.m, given.v);
     for (const auto& [part, loss_limit, norm_limit] :
          {std::tuple{"of the loss", loss / 2, norm * 2}, {"of the norm", loss * 2, norm / 2}, {"of none", loss * 2, norm * 2}}) {
-      gpt2::StepPlan plan{7, {&batch, 1}, training_};
+      gpt2::StepPlan plan{kStep, {&batch, 1}, training_};
       plan.skip_above_loss = loss_limit;
       plan.skip_above_grad_norm = norm_limit;
       trainer_->enqueue_step(plan);
       const bool skipped = trainer_->finish_step().skipped, within = std::string_view(part) == "of none";
       int64_t changed = count_different(read(*trainer_, State::parameters), parameters_) +
                         count_different(read(*trainer_, State::adam_m), given.m) + count_different(read(*trainer_, State::adam_v), given.v);
-      if (rounding_ != WeightRounding::stochastic) changed += count_different(read_weights(), weights);
+      const int64_t other_weights = count_different(read_weights(), weights);
+      if (rounding_ != WeightRounding::stochastic) changed += other_weights;
       add(must_be_zero("skipped update", part, within ? changed == 0 : changed, "elements", "limit " + std::string(part)));
       add(must_be_zero("skipped update", std::string(part) + ", said", skipped == within, "steps", "limit " + std::string(part)));
+      if (rounding_ == WeightRounding::stochastic && !within)
+        add(must_be_zero("skipped update", std::string(part) + ", weights", other_weights, "elements",
+                         "not those that the next step draws"));
     }
+  }
+
+  // Steps with evaluation, logits and sampling before and between them, against the same steps without. A trainer that does not promise to
+  // repeat is held to losses alone, and to as much as a run may be off.
+  void between_steps() {
+    progress("between steps");
+    constexpr int64_t kSteps = 4;
+    constexpr uint64_t kTokens = 80;
+    struct Run {
+      std::vector<double> losses, norms;
+      Floats parameters, m, v;
+    };
+    const auto look = [&](int64_t t) {
+      const Tokens others = random_tokens(case_, seed(), kTokens + static_cast<uint64_t>(t));
+      Floats logits = empty_logits();
+      trainer_->evaluate(others.batch());
+      trainer_->evaluate(others.batch(), logits);
+      trainer_->next_token_logits(std::span(others.inputs).first(static_cast<size_t>(case_.seq_len + 1) / 2));
+    };
+    const auto run = [&](bool looks) {
+      Run r;
+      trainer_->write(State::parameters, parameters_);
+      trainer_->write(State::adam_m, zeros());
+      trainer_->write(State::adam_v, zeros());
+      for (int64_t t = 1; t <= kSteps; ++t) {
+        if (looks) look(t);
+        const Tokens tokens = random_tokens(case_, seed(), static_cast<uint64_t>(t));
+        const Batch batch = tokens.batch();
+        trainer_->enqueue_step({t, {&batch, 1}, training_});
+        const gpt2::StepOutcome outcome = trainer_->finish_step();
+        r.losses.push_back(outcome.loss);
+        r.norms.push_back(outcome.grad_norm);
+      }
+      r.parameters = read(*trainer_, State::parameters);
+      r.m = read(*trainer_, State::adam_m);
+      r.v = read(*trainer_, State::adam_v);
+      return r;
+    };
+    const Run without = run(false), with = run(true);
+    int64_t differ = 0;
+    double worst = 0;
+    for (size_t i = 0; i < without.losses.size(); ++i) {
+      differ += !(with.losses[i] == without.losses[i]) || !(with.norms[i] == without.norms[i]);
+      if (const double off = std::abs(with.losses[i] / without.losses[i] - 1); !(off <= worst)) worst = off;
+    }
+    if (!options_.deterministic) return add(make_result("between steps", "loss", {{"relative", worst, budgets_.trajectory, -1}}));
+    add(must_be_zero("between steps", "loss and norm", differ, "steps"));
+    add(must_be_zero("between steps", "param", count_different(with.parameters, without.parameters), "elements"));
+    add(must_be_zero("between steps", "m,v", count_different(with.m, without.m) + count_different(with.v, without.v), "elements"));
+  }
+
+  // A parameter that is no number, in each tensor in turn, where a token of the batch meets it: the first element of one tensor, the last of
+  // the next. By loss and norm alone a run notices that it has gone wrong.
+  void not_finite() {
+    progress("not finite");
+    const Tokens tokens = random_tokens(case_, seed(), 63);
+    const Batch batch = tokens.batch();
+    const int64_t C = case_.config.channels;
+    const auto write = [&](const Floats& parameters) {
+      trainer_->write(State::parameters, parameters);
+      trainer_->write(State::adam_m, zeros());
+      trainer_->write(State::adam_v, zeros());
+    };
+    bool at_the_end = false;
+    for (const KnownTensor& t : known_tensors(case_.config)) {
+      int64_t first = 0, last = t.size() - 1;
+      if (t.name == "wte") first = tokens.inputs.front() * C, last = tokens.inputs.back() * C + C - 1;
+      if (t.name == "wpe") last = case_.seq_len * C - 1;
+      Floats broken = parameters_;
+      broken[static_cast<size_t>(t.offset + (at_the_end ? last : first))] = NAN;
+      at_the_end = !at_the_end;
+      write(broken);
+      trainer_->enqueue_step({1, {&batch, 1}, training_});
+      const gpt2::StepOutcome outcome = trainer_->finish_step();
+      add(must_be_zero("not finite", t.name + ", loss", std::isfinite(outcome.loss), "steps", "a parameter is no number, the loss is one"));
+      add(must_be_zero("not finite", t.name + ", norm", std::isfinite(outcome.grad_norm), "steps",
+                       "a parameter is no number, the norm is one"));
+    }
+    write(parameters_);  // moments too: they are none either, and a step moves by them
   }
 
   // A step of Adam moves every weight by about the learning rate. 1e-2 is as much as the weights themselves; what that
@@ -484,32 +593,38 @@ class Checks : public ModelRun {
     }
   }
 
-  void whole_steps(Case c) {
-    for_each_seed(c, [&] { steps_of(c); });
+  void all_whole_steps() {
+    const std::vector<Case> cases = step_cases();
+    for (size_t i = 0; i < cases.size(); ++i) whole_steps(cases[i], i);
+  }
+
+  void whole_steps(Case c, size_t number) {
+    for_each_seed(c, [&] { steps_of(c, number); });
     c.micro_batches = 5;
-    if (!use_again_ || c.batch_size * c.seq_len <= 1000) for_each_seed(c, [&] { steps_of(c); });
+    if (!use_again_ || c.batch_size * c.seq_len <= 1000) for_each_seed(c, [&] { steps_of(c, number); });
   }
 
   // Steps of 1, or of 2, 3 and 5 micro-batches, that begin at t = 1, 99, 1000 and 100000 from a given state. With many seeds
-  // only those of 1 and 3: errors do not grow with the number.
-  void steps_of(const Case& c) {
+  // only those of 1 and 3: errors do not grow with the number. `number`: of the case.
+  void steps_of(const Case& c, size_t number) {
     if (!begin_or_note(c)) return;
     StepNames names{if_wanted("steps norm"),      if_wanted("steps m"),         if_wanted("steps v"),
                     if_wanted("steps update"),    if_wanted("steps weights"),   if_wanted("steps loss"),
                     if_wanted("steps grad norm"), if_wanted("steps gradients"), ""};
     const Moments given = given_moments(c, seed());
-    uint64_t number = c.micro_batches == 1 ? 100 : 101;
+    uint64_t tokens_number = c.micro_batches == 1 ? 100 : 101;
     for (const auto& [micro_batches, t] : {std::pair<int, int64_t>{1, 1000}, {2, 1}, {3, 100000}, {5, 99}}) {
       if ((micro_batches == 1) != (c.micro_batches == 1)) continue;
       if (use_again_ && (micro_batches % 2 == 0 || micro_batches == 5)) continue;
       std::vector<Tokens> tokens;
-      for (int i = 0; i < micro_batches; ++i) tokens.push_back(random_tokens(c, seed(), number++));
+      for (int i = 0; i < micro_batches; ++i) tokens.push_back(random_tokens(c, seed(), tokens_number++));
       set_state(parameters_, t == 1 ? zeros() : given.m, t == 1 ? zeros() : given.v);
       names.detail = fmt::format("{} x{} t={}", c.name, micro_batches, t);
       AdamW adamw{.learning_rate = 1e-3f, .weight_decay = 0.1f, .clip = micro_batches == 3 ? 0.0f : 1.0f};
       if (micro_batches == 2 || micro_batches == 5) {  // not what a trainer may have by heart
         adamw.beta1 = 0.8f, adamw.beta2 = 0.98f, adamw.eps = 1e-6f;
       }
+      if (micro_batches == 5) names.detail += ", " + to_an_end(adamw, number);
       adamw = slower_if_late(adamw, t);
       judge_later(take_step(t, adamw, std::move(tokens)), names);
     }
@@ -517,7 +632,7 @@ class Checks : public ModelRun {
 
   void loop() {
     bool any = false;
-    for (const char* name : {"schedule", "loader", "loop", "resume", "outliers"}) any = any || wanted(name);
+    for (const char* name : {"schedule", "loader", "loop", "resume", "outliers", "not finite"}) any = any || wanted(name);
     if (!any) return;
     progress("loop");
     Case c{"loop", gate_model(), 2, 16};
@@ -553,12 +668,16 @@ class Checks : public ModelRun {
   }
 
   void many_rows() {
-    progress("many rows");
+    many_rows_of(many_rows_case(), 8, many_rows_budget(options_.matmul));
+    many_rows_of(many_layers_case(), 64, many_layers_budget(options_.matmul));
+  }
+
+  void many_rows_of(const Case& all, int64_t piece, double budget) {
+    progress(all.name);
     trainer_.reset();
-    const Case all = many_rows_case();
     case_ = all;
     const auto not_checked = [&](const std::exception& e) {
-      report().notes.push_back(fmt::format("many rows: not checked: {}", e.what()));
+      report().notes.push_back(fmt::format("{}: not checked: {}", all.name, e.what()));
     };
     try {
       for (CheckResult& r : check_many_rows(
@@ -566,7 +685,7 @@ class Checks : public ModelRun {
                  case_.batch_size = sequences;
                  return make_trainer();
                },
-               all, 8, many_rows_budget(options_.matmul), seed()))
+               all, piece, budget, seed()))
         add(std::move(r));
     } catch (const stepscope::MachineError& e) {  // too little memory, say
       not_checked(e);

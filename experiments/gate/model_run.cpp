@@ -36,6 +36,7 @@ void compare_gradients(Results& out, const std::string& check, const Case& c, st
   const std::vector<KnownTensor> tensors = known_tensors(c.config);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const KnownTensor& t = tensors[i];
+    if (!c.only_gradient.empty() && t.name != c.only_gradient) continue;
     const auto offset = static_cast<size_t>(t.offset), size = static_cast<size_t>(t.size());
     out.push_back(from_metrics(
         check, t.name,
@@ -312,7 +313,8 @@ void ModelRun::judge_later(StepTaken taken, const StepNames& names) {
 
 Storage ModelRun::storage_for(const Case& c) const {
   Storage s = storage_;
-  if (c.stress == Stress::far_mean || c.stress == Stress::low_logits || c.stress == Stress::one_high_logit)
+  if (c.stress == Stress::far_mean || c.stress == Stress::low_logits || c.stress == Stress::one_high_logit ||
+      c.stress == Stress::offset_gradient)
     for (int* bits : {&s.activation_bits, &s.stream_bits}) *bits = std::min(*bits, 21);
   return s;
 }
@@ -328,6 +330,7 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
   for (std::string* name : {&names.forward, &names.gradients, &names.own_loss})
     if (!name->empty() && !wanted(*name)) name->clear();
   if (case_.forward_only) names.gradients.clear();
+  if (!case_.only_gradient.empty()) names.forward.clear();
   if (names.forward.empty() && names.gradients.empty() && names.own_loss.empty()) return;
   struct Answer {
     Case c;

@@ -66,6 +66,8 @@ struct OpCase {
   std::vector<std::string> rounds_to_tf32{};
   Stretches stretches{};  // of the tensors that are `stretched`
   double flops = 0;       // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
+  // Something among the inputs is no finite number: nothing is compared, and `judge` asks which results are none either.
+  bool not_finite = false;
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
   std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
 

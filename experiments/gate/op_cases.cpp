@@ -21,6 +21,7 @@ void OpCases::all() {
   grad_norm_arenas();
   adamw();
   if (fused_) round_parameters();
+  not_finite();
 }
 
 void OpCases::gelu() {
@@ -137,7 +138,7 @@ void OpCases::grad_norm(int64_t gradient_count, const Stretches& s) {
   for (const auto& [text, values] : kinds) {
     const OpTensor gradients = input("gradients", 1, n, kF32, values);
     const double norm = answer::norm(o_.space, view_of(gradients), n);
-    for (const float clip : every_way() && *text == 0 ? std::vector<float>{0.0f, 0.5f, 1e9f} : std::vector<float>{0.5f}) {
+    for (const float clip : every_way() && *text == 0 ? std::vector<float>{0.0f, -1.0f, 0.5f, 1e9f} : std::vector<float>{0.5f}) {
       // A factor below what fp32 can tell from zero has no relative error to judge.
       const double scale = clip > 0 ? std::min(1.0, static_cast<double>(clip) / norm) : 1;
       OpCase c{.op = "grad_norm", .shape = fmt::format("n={} clip={}{}", n, clip, text), .tensors = {}};

@@ -192,6 +192,17 @@ class OpCases {
   decltype(OpCase::judge) bias_is_of_the_stored(size_t bias_at, const OpShape& s, const Behind& behind, const OpTensor& dbias) const;
   static OpCase planned(OpCase c, const char* op);
 
+  // ---- inputs that are no finite numbers (op_cases_not_finite.cpp)
+  void not_finite();
+  void norm_not_finite();
+  void norm_of_arenas_not_finite();
+  void mean_loss_not_finite();
+  void classifier_not_finite();
+  void lm_head_not_finite();
+  // That of the rows of result `at` all elements of these are no finite numbers, and all of the others are.
+  decltype(OpCase::judge) broken_alone(size_t at, const OpTensor& result, std::vector<int64_t> rows) const;
+  void use_not_finite(OpCase c);
+
   // ---- all others (op_cases.cpp)
   void gelu();
   void classifier();

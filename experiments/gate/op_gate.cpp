@@ -18,6 +18,8 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "experiments/gate/library_offers.h"
+#include "experiments/gate/op_candidates.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
 #include "experiments/gate/op_hog.h"
@@ -137,6 +139,8 @@ class Bench {
     const OpTensor& t = c_.tensors[i];
     return t.stretched ? gathered(buffers_[i].data(), kHere, bytes_of_element(t.element), c_.stretches) : buffers_[i].content();
   }
+  // Where the launch has it.
+  void* data(size_t tensor) const { return pointers_[tensor]; }
   const std::string& launch_error() const { return launch_error_; }
 
  private:
@@ -368,6 +372,10 @@ class OpChecks {
       return refuse(e.what(), true);
     }
     ++record.ran;
+    if (c.not_finite) {
+      bench->run(context, stream_, variant, Poison::garbage, nullptr);  // of finite numbers: what is not written is one
+      return c.judge(bench->results(), name, detail, report_);
+    }
     const bool is_baseline = !std::exchange(baseline.made, true);
     const std::vector<Memory> first = bench->results();
     const bool repeats = trainer_.repeats(c.op, variant);
@@ -413,6 +421,32 @@ class OpChecks {
       ask_fakes(name, t, limit, detail, baseline);
     }
     if (c.judge) c.judge(first, name, detail, report_);
+    if (asks_candidates(c, variant))
+      for (CheckResult& r : check_candidates(kHere, c, floor, name, detail, [&](int number) {
+             return candidate(c, *bench, variant, context, static_cast<size_t>(number));
+           }))
+        report_.add(std::move(r));
+  }
+
+  // The case once more, its products by one of the algorithms that an engine which searches is offered. Each candidate has an engine, which keeps
+  // what it was offered for a product.
+  Candidate candidate(const OpCase& c, Bench& bench, const std::string& variant, OpContext& context, size_t number) {
+    if (number >= searching_.size()) {
+      std::unique_ptr<OpContext> one = trainer_.searching_context(context);
+      if (!one) return {};
+      searching_.push_back(std::move(one));
+    }
+    const OneOffer offer(static_cast<int>(number));
+    Candidate out;
+    try {
+      bench.run(*searching_[number], stream_, variant, Poison::nan, nullptr);
+      out.launched = true;
+    } catch (const std::exception&) {
+      if (!device_works()) throw;
+    }
+    out.of = offer.most();
+    for (size_t i = 0; i < c.tensors.size(); ++i) out.results.push_back({bench.data(i), c.tensors[i].element, c.tensors[i].count()});
+    return out;
   }
 
   // Once per tensor and limit: what is refused under one is refused under a narrower one.
@@ -445,6 +479,7 @@ class OpChecks {
   gpt2::cuda::Stream stream_;
   Hog hog_;
   std::vector<std::pair<std::string, std::unique_ptr<OpContext>>> contexts_;
+  std::vector<std::unique_ptr<OpContext>> searching_;  // one for each candidate; they use the workspace of a context above
   std::map<std::string, Record> records_;
   std::string current_op_;
   GateReport report_;

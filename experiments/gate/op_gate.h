@@ -8,8 +8,9 @@
 // every shape); "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise. Of results
 // rounded to bf16 also "OP/VARIANT element" (the worst single one) and "OP/VARIANT lean" (more elements on one side of their answers than
 // on the other; also in attention with TF32), of weights "OP/VARIANT rounding" (of the master weights, bit for bit, or without a bias and
-// each with bits of its own), and of lm_head "OP/VARIANT scale" (a factor on a whole row). A launch that throws fails "OP/VARIANT error",
-// tensor "launch".
+// each with bits of its own), and of lm_head "OP/VARIANT scale" (a factor on a whole row). Of plain products also
+// "OP/VARIANT candidates" (every algorithm that a trainer which searches may take), of losses and norms "OP/VARIANT not finite" (a NaN or an
+// infinity among the inputs reaches them, and no other row). A launch that throws fails "OP/VARIANT error", tensor "launch".
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -39,6 +39,8 @@ struct Context : OpContext {
         workspace(mixed::kMatmulWorkspaceBytes),
         matmul(mixed::MatmulAlgorithm::heuristic, workspace.data(), std::filesystem::path()),
         scalars(stream) {}
+  Context(const Context& other, mixed::MatmulAlgorithm algorithm)
+      : stream(other.stream), matmul(algorithm, other.workspace.data(), std::filesystem::path()), scalars(stream) {}
 
   cudaStream_t stream;
   gpt2::cuda::DeviceBuffer<unsigned char> workspace;
@@ -168,6 +170,9 @@ class MixedOps final : public OpTrainer {
            std::ranges::any_of(facts_, [&](const gpt2::VariantFacts& f) { return f.slot == slot && f.name == variant && f.repeats; });
   }
   std::unique_ptr<OpContext> context(const std::string&, void* stream) const override { return std::make_unique<Context>(stream); }
+  std::unique_ptr<OpContext> searching_context(OpContext& other) const override {
+    return std::make_unique<Context>(here(other), mixed::MatmulAlgorithm::search);
+  }
 
   void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                          const OpShape& s) const override {

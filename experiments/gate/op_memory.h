@@ -61,8 +61,9 @@ std::vector<T> values_of(const Memory& memory) {
   return out;
 }
 
-// A bfloat16 is the upper half of a float; to the nearest, ties to even. Finite values only.
+// A bfloat16 is the upper half of a float; to the nearest, ties to even. A NaN stays one: the device's would become -0 in the sum.
 GATE_ANYWHERE inline uint16_t bf16_bits(float value) {
+  if (value != value) return 0x7fc0;
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }

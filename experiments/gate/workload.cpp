@@ -1,6 +1,7 @@
 #include "experiments/gate/workload.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <mutex>
@@ -30,6 +31,8 @@ const char* sentence(Stress stress) {
       return "attention scores reach about +-100";
     case Stress::offset_stream:
       return "every position embedding is 8: rounding the residual stream to bf16 costs as much as it varies";
+    case Stress::offset_gradient:
+      return "the gradients of a position's rows nearly cancel: where each is rounded to bf16, a third of their sum is lost";
     case Stress::faint_stream:
       return "embeddings are 300 times smaller: the first layernorm's eps is most of its variance";
     case Stress::gelu_tail:
@@ -113,6 +116,7 @@ std::vector<Case> small_cases() {
       {"sharp attention", tiny, 3, 65, Stress::sharp_attention},
       {"shape C=16 V=50257", gpt2_vocabulary, 2, 17, Stress::none, true},
       {"offset stream", tiny, 2, 64, Stress::offset_stream, true},
+      {"offset gradient", tiny, 4, 32, Stress::offset_gradient, false, 1, "wpe"},
       {"faint stream", tiny, 2, 64, Stress::faint_stream, true},
       {"gelu tail", tiny, 2, 64, Stress::gelu_tail, true},
       {"far mean", tiny, 2, 64, Stress::far_mean, true},
@@ -161,6 +165,39 @@ Moments given_moments(const Case& c, uint64_t seed) {
 }
 
 namespace {
+
+// Tokens of Stress::offset_gradient: the one with the high logit, the two targets, and pairs of inputs from kFirstOfPairs on.
+constexpr int64_t kHighLogit = 7, kTarget = 8, kOtherTarget = 9, kFirstOfPairs = 10;
+
+// What is one distance of neighbours further from 0, in bf16; 0 stays.
+float next_bf16(float x) { return x == 0 ? x : std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xffff0000u) + 0x10000u); }
+
+// Behind one logit of 80 the gradient of a row's logits is 1 there and -1 at the target. Its two targets have opposite rows of wte, so two
+// sequences with the same inputs and the one or the other target have opposite gradients of the residual stream. Their inputs are not the
+// same: those of the second are one step of bf16 further from 0, 0.4 to 0.8% of each number, by which the last layernorm's factor differs. So
+// much is left of the sum of their gradients, which is that of a position. Rounding each gradient to bf16 moves it by 0.1%: a third of what is
+// left (0.33 to 0.37 for six seeds on a CPU; 16 bits lose 0.002, fp32 2e-5). Nothing else may be that large: what the blocks add is smaller by
+// 2^16, there are no other numbers in the stream than the inputs', which bf16 holds, and the gradients of the logits are powers of two.
+void offset_gradient(const ModelConfig& config, std::vector<float>& p) {
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+  const auto all = [&](Tensor t) {
+    return std::span(p).subspan(static_cast<size_t>(layout[t].offset), static_cast<size_t>(layout[t].size));
+  };
+  for (const Tensor t : {Tensor::wpe, Tensor::attprojb, Tensor::fcprojb}) std::ranges::fill(all(t), 0.0f);
+  for (const Tensor t : {Tensor::attprojw, Tensor::fcprojw})
+    for (float& x : all(t)) x *= 0x1p-16f;
+  const auto C = static_cast<size_t>(config.channels);
+  const auto row = [&](int64_t token) { return all(Tensor::wte).subspan(static_cast<size_t>(token) * C, C); };
+  for (size_t i = 1; i < C; ++i) {
+    row(kTarget)[i] = std::copysign(0.25f, row(kTarget)[i]);
+    row(kOtherTarget)[i] = -row(kTarget)[i];
+  }
+  for (int64_t token = kFirstOfPairs; token + 1 < config.vocab_size; token += 2)
+    for (size_t i = 0; i < C; ++i) {
+      row(token)[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(row(token)[i]) & 0xffff0000u);
+      row(token + 1)[i] = next_bf16(row(token)[i]);
+    }
+}
 
 std::vector<float> draw_parameters(const Case& c, uint64_t seed) {
   const auto layout = gpt2::tensor_layout(c.config);
@@ -218,17 +255,18 @@ std::vector<float> draw_parameters(const Case& c, uint64_t seed) {
     for (int64_t i = 0; i < layout[Tensor::wpe].size; ++i) at(Tensor::wpe, i) = i / C % 2 == 0 ? 300.0f : -300.0f;  // exact in bf16
     change(Tensor::wte, [&](float x) { return x * static_cast<float>(0.1 * std::sqrt(channels) / 1.5); });
   }
-  if (c.stress == Stress::low_logits || c.stress == Stress::one_high_logit) {
+  if (c.stress == Stress::low_logits || c.stress == Stress::one_high_logit || c.stress == Stress::offset_gradient) {
     // The final layernorm puts out 64 in channel 0 of every row; there every token of the vocabulary has its part. All
     // exact in bf16: an error that every row has alike would be no noise.
     for (Tensor t : {Tensor::lnfw, Tensor::lnfb}) at(t, 0) = t == Tensor::lnfb ? 64.0f : 0.0f;
     const bool low = c.stress == Stress::low_logits;
     for (int64_t token = 0; token < c.config.vocab_size; ++token) at(Tensor::wte, token * C) = low ? -1.75f : 0.0f;
     if (!low) {
-      for (int64_t i = 0; i < C; ++i) at(Tensor::wte, 7 * C + i) = 0;
-      at(Tensor::wte, 7 * C) = 1.25f;
+      for (int64_t i = 0; i < C; ++i) at(Tensor::wte, kHighLogit * C + i) = 0;
+      at(Tensor::wte, kHighLogit * C) = 1.25f;
     }
   }
+  if (c.stress == Stress::offset_gradient) offset_gradient(c.config, p);
   if (c.stress == Stress::equal_logits)
     for (Tensor t : {Tensor::lnfw, Tensor::lnfb}) change(t, [](float) { return 0.0f; });
   if (c.stress == Stress::flat_attention)
@@ -333,6 +371,11 @@ Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number) {
     if (stress == Stress::edge_targets) {
       out.targets[i] = i % 2 == 0 ? 0 : last;
       if (i % 3 == 0) out.inputs[i] = out.targets[i];
+    }
+    if (stress == Stress::offset_gradient) {
+      const auto other = static_cast<int64_t>(i / T % 2), pairs = (vocabulary - kFirstOfPairs) / 2;
+      out.inputs[i] = static_cast<int32_t>(kFirstOfPairs + 2 * ((two[0] + static_cast<int64_t>(i % T)) % pairs) + other);
+      out.targets[i] = static_cast<int32_t>(other == 0 ? kTarget : kOtherTarget);
     }
     if (stress == Stress::equal_tokens) {
       out.inputs[i] = two[0];

@@ -17,6 +17,7 @@ enum class Stress {
   large_logits,
   sharp_attention,
   offset_stream,
+  offset_gradient,
   faint_stream,
   gelu_tail,
   far_mean,
@@ -38,8 +39,9 @@ struct Case {
   int64_t batch_size = 4;
   int64_t seq_len = 64;
   Stress stress = Stress::none;
-  bool forward_only = false;  // logits and loss are compared, gradients are not: what it stresses is in the forward pass
-  int64_t micro_batches = 1;  // the most that a step has: gpt2::TrainerOptions::micro_batches of the trainer
+  bool forward_only = false;    // logits and loss are compared, gradients are not: what it stresses is in the forward pass
+  int64_t micro_batches = 1;    // the most that a step has: gpt2::TrainerOptions::micro_batches of the trainer
+  std::string only_gradient{};  // of this tensor alone the gradient is compared, and nothing else; empty: all are
 };
 
 // One micro-batch that owns its tokens.

@@ -231,6 +231,38 @@ TEST(LoopGate, AnOutlierLimitThatIsNotOfTheStepsBeforeIsCaught) {
   EXPECT_EQ(failing(with([&](StepPlan& p) { std::swap(before, p.skip_above_loss); })), Names{"outliers"});
 }
 
+TEST(LoopGate, ARunThatGoesOnWithWhatIsNoNumberIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    struct Hides : Between {
+      using Between::Between;
+      gpt2::StepOutcome finish_step() override {
+        gpt2::StepOutcome x = Between::finish_step();
+        if (!std::isfinite(x.grad_norm)) x.grad_norm = 0;
+        return x;
+      }
+    } between(t, nullptr);
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"not finite"});
+}
+
+TEST(LoopGate, ACheckpointOfAStepThatWentWrongIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    struct Late : Between {
+      using Between::Between;
+      gpt2::StepOutcome finish_step() override {  // says it one step later
+        gpt2::StepOutcome x = Between::finish_step();
+        std::swap(x.loss, before);
+        if (std::isfinite(x.loss) && std::isfinite(before)) x.loss = before;
+        return x;
+      }
+      double before = 4;
+    } between(t, nullptr);
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"not finite"});
+}
+
 TEST(LoopGate, WhatIsNotWantedIsNotRun) {
   EXPECT_EQ(failing(with([](StepPlan& p) { p.adamw.weight_decay = 0; }), {"loop", "resume"}), Names{});
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -54,6 +55,36 @@ TEST(ManyRows, TheCaseGoesBeyondWhatShortNumbersCount) {
   EXPECT_GT(rows, 1 << 16);
   EXPECT_GT(rows * c.config.padded_vocab, int64_t{1} << 32);
   EXPECT_EQ(c.batch_size % 8, 0);
+}
+
+// Three or four times a row's channels, of the last layer: 2^31 values away, as fp32 counts them.
+TEST(ManyRows, TheCaseOfManyLayersGoesBeyond31BitsFromTheFirstToTheLast) {
+  const Case c = many_layers_case();
+  const int64_t values = c.batch_size * c.seq_len * c.config.channels * (c.config.layers - 1);
+  EXPECT_GT(3 * values, int64_t{1} << 31);
+  EXPECT_EQ(c.batch_size % 64, 0);
+  EXPECT_EQ(c.config.channels / c.config.heads, 64);
+}
+
+// A layer whose activations lie on those of another one is wrong where the many layers are, and by as much as it has.
+TEST(ManyRows, OneWrongLayerOfManyIsCaughtByTheBudgetOfManyLayers) {
+  Case deep = kCase;
+  deep.config.layers = 48;
+  const Defect last_layer{.gradients = [](std::span<float> values, const gpt2::TrainerOptions& o, const gpt2::Batch&) {
+    const gpt2::TensorSpan& fcw = gpt2::tensor_layout(o.model)[gpt2::Tensor::fcw];
+    const auto of_last = values.subspan(static_cast<size_t>(fcw.offset + (o.model.layers - 1) * fcw.per_layer));
+    std::ranges::fill(of_last.first(static_cast<size_t>(fcw.per_layer)), 0.0f);
+  }};
+  const auto make = [&](int64_t sequences) {
+    gpt2::TrainerOptions o;
+    o.model = deep.config;
+    o.batch_size = sequences;
+    o.seq_len = deep.seq_len;
+    return std::make_unique<BrokenTrainer>(o, sequences < 4 ? Defect{} : last_layer);
+  };
+  for (const char* matmul : {"fp32", "bf16"})
+    for (const CheckResult& r : check_many_rows(make, deep, 2, many_layers_budget(matmul), 7))
+      EXPECT_EQ(r.passed, r.tensor != "fcw") << matmul << " " << r.tensor << " " << r.error;
 }
 
 }  // namespace

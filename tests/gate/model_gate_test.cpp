@@ -427,6 +427,30 @@ TEST(ModelGate, UpdatesThatAreAllLeftOutAreCaught) {
   expect_caught({.plan = [](gpt2::StepPlan& p) { p.skip_above_loss = std::min(p.skip_above_loss, 0.0); }}, "skipped update");
 }
 
+TEST(ModelGate, ALimitBelow0ThatClipsIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) {
+    if (p.adamw.clip < 0) p.adamw.clip = 0.01f;
+  }};
+  expect_caught(d, "adam m t=5");
+}
+
+// A flag that evaluation leaves behind, say, and that the next step reads.
+TEST(ModelGate, AnEvaluationThatTheNextStepNoticesIsCaught) {
+  bool evaluated = false;
+  const Defect d{.plan =
+                     [&](gpt2::StepPlan& p) {
+                       if (evaluated) p.adamw.learning_rate *= 1.001f;
+                       evaluated = false;
+                     },
+                 .evaluate_only = [&](std::span<float>, double&) { evaluated = true; }};
+  expect_caught(d, "between steps");
+}
+
+TEST(ModelGate, ALossOrANormThatHidesWhatIsNoNumberIsCaught) {
+  expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.loss = std::fmax(o.loss, 0.0); }}, "not finite");
+  expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.grad_norm = std::fmax(o.grad_norm, 0.0); }}, "not finite");
+}
+
 TEST(ModelGate, AWrongGradientNormIsCaught) {
   expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.grad_norm *= 0.9999; }}, "grad norm");
 }

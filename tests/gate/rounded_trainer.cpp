@@ -26,8 +26,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     const auto moments = options_.variants.find("moments");
     split_moments_ = moments == options_.variants.end() || moments->second == "split" || mistake == RoundingMistake::split_although_fp32;
     const int bits = mistake == RoundingMistake::activations_in_5_bits ? 5 : 8;
-    model_.set_storage([bits](std::span<float> values, bool stream) {
-      if (stream) return;
+    model_.set_storage([this, bits](std::span<float> values, bool stream) {
+      if (stream && !(mistake_ == RoundingMistake::gradient_stream_8_bits && backward_)) return;
       const uint32_t half = uint32_t{1} << (23 - bits), mask = (half << 1) - 1;
       for (float& x : values)
         if (std::isfinite(x)) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + half) & ~mask);
@@ -68,7 +68,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     const double share = 1.0 / static_cast<double>(plan.micro_batches.size());
     bool accumulate = false;
     for (const gpt2::Batch& b : plan.micro_batches) {
-      outcome.loss += share * model_.forward_backward(b, share, accumulate);
+      outcome.loss += share * model_.forward_backward(b, share, accumulate, [this] { backward_ = true; });
+      backward_ = false;
       accumulate = mistake_ != RoundingMistake::first_micro_batch_lost;
     }
     keep_gradients();
@@ -82,7 +83,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     if (mistake_ == RoundingMistake::weights_from_old_masters) round(static_cast<uint64_t>(plan.step) + 1, stochastic);
     outcome.skipped = outcome.loss > plan.skip_above_loss || outcome.grad_norm > plan.skip_above_grad_norm;
     if (!outcome.skipped) update(plan, norm);
-    if (mistake_ != RoundingMistake::weights_from_old_masters) round(static_cast<uint64_t>(plan.step) + 1, stochastic);
+    const bool keeps = outcome.skipped && mistake_ == RoundingMistake::left_out_keeps_weights;
+    if (mistake_ != RoundingMistake::weights_from_old_masters && !keeps) round(static_cast<uint64_t>(plan.step) + 1, stochastic);
     finished_.push_back(outcome);
   }
   gpt2::StepOutcome finish_step() override {
@@ -96,7 +98,11 @@ class RoundedTrainer final : public gpt2::Trainer {
     return loss;
   }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
-    const double loss = model_.forward_backward(b, 1, false, [&] { copy_logits(logits); });
+    const double loss = model_.forward_backward(b, 1, false, [&] {
+      copy_logits(logits);
+      backward_ = true;
+    });
+    backward_ = false;
     keep_gradients();
     return loss;
   }
@@ -205,6 +211,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   double last_norm_ = 0;
   bool split_moments_ = true;
   bool written_ = false;
+  bool backward_ = false;  // the pass at hand goes backward
 };
 
 }  // namespace

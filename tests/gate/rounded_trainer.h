@@ -27,6 +27,8 @@ enum class RoundingMistake {
   bytes_swapped_at_the_end,  // the last elements have the lower byte of v behind the upper half of m, and the other way round
   update_of_unrounded,       // parameters move by moments that nobody stores
   split_although_fp32,       // moments have 16 bits where fp32 was asked for
+  left_out_keeps_weights,    // a step whose update is left out leaves the weights as the step before rounded them
+  gradient_stream_8_bits,    // the residual stream's gradient is stored in bf16
   written_is_to_nearest,     // masters that were written are not rounded at random before the step that comes
 };
 

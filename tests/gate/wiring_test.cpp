@@ -35,6 +35,7 @@ ModelGateOptions only_main(const std::string& trainer) {
   o.trajectory_steps = 5;
   o.with_small_cases = o.with_steps = o.with_loop = o.with_timed_steps = false;
   o.small_answers = &gate_test::shared_answers();
+  o.without = {"between steps", "not finite"};  // as many steps as all others; model_gate_test has them
   return o;
 }
 // Only the steps of all shapes, or only the small cases: everything else is really not run.
@@ -123,6 +124,20 @@ TEST(Wiring, SettingsOfAdamWThatAreNotReadAreCaught) {
       {"steps m", [](gpt2::AdamW& a) { a.beta1 = gpt2::AdamW().beta1; }},
       {"steps v", [](gpt2::AdamW& a) { a.beta2 = gpt2::AdamW().beta2; }},
       {"steps update", [](gpt2::AdamW& a) { a.eps = gpt2::AdamW().eps; }}};
+  for (const auto& [check, forget] : all) {
+    const Defect d{.plan = [forget = forget](gpt2::StepPlan& p) { forget(p.adamw); }};
+    EXPECT_TRUE(failing_with(d, arithmetic(only("steps"))).contains(check)) << check;
+  }
+}
+
+// Nor what is taken for "not given".
+TEST(Wiring, SettingsOfAdamWAtTheEndsOfTheirFlagsAreRead) {
+  const std::pair<const char*, std::function<void(gpt2::AdamW&)>> all[] = {
+      {"steps m", [](gpt2::AdamW& a) { a.beta1 = a.beta1 == 0 ? 0.9f : a.beta1; }},
+      {"steps v", [](gpt2::AdamW& a) { a.beta2 = a.beta2 == 0 ? 0.999f : a.beta2; }},
+      {"steps update", [](gpt2::AdamW& a) { a.weight_decay = a.weight_decay == 0 ? 0.1f : a.weight_decay; }},
+      {"steps update", [](gpt2::AdamW& a) { a.learning_rate = a.learning_rate == 0 ? 1e-3f : a.learning_rate; }},
+      {"steps m", [](gpt2::AdamW& a) { a.clip = a.clip < 0 ? 1e-3f : a.clip; }}};
   for (const auto& [check, forget] : all) {
     const Defect d{.plan = [forget = forget](gpt2::StepPlan& p) { forget(p.adamw); }};
     EXPECT_TRUE(failing_with(d, arithmetic(only("steps"))).contains(check)) << check;
@@ -265,6 +280,7 @@ GateReport judge_rounded(RoundingMistake mistake, const std::string& rounding, b
   ModelGateOptions o = only_main("mixed");
   o.weight_rounding = rounding;
   o.with_small_cases = o.with_steps = everything;
+  if (everything) o.without.clear();
   return check_model(rounded(mistake), o);
 }
 
@@ -286,6 +302,31 @@ TEST(Wiring, MistakesOfRoundingAreCaught) {
   const auto coarse = failing_kinds(judge_rounded(M::activations_in_5_bits, "nearest"));
   EXPECT_TRUE(coarse.contains("forward"));
   EXPECT_TRUE(coarse.contains("gradients"));
+}
+
+// Where nothing moves only the random bits are new, and a run that is resumed there has them.
+TEST(Wiring, WeightsThatAStepLeftOutDoesNotRoundAnewAreCaught) {
+  constexpr auto kMistake = RoundingMistake::left_out_keeps_weights;
+  EXPECT_EQ(failing_kinds(judge_rounded(kMistake, "stochastic")), std::set<std::string>{"skipped update"});
+  EXPECT_EQ(failing_kinds(judge_rounded(kMistake, "nearest")), std::set<std::string>{});
+  ModelGateOptions o = only_main("mixed");
+  o.weight_rounding = "stochastic";
+  o.with_loop = true;
+  for (const ModelCheck& c : model_checks())
+    if (c.name != "resume") o.without.insert(c.name);
+  EXPECT_EQ(failing_kinds(check_model(rounded(kMistake), o)), std::set<std::string>{"resume"});
+  EXPECT_TRUE(check_model(rounded(), o).passed());
+}
+
+TEST(Wiring, AGradientOfTheStreamThatLosesWhatNearlyCancelsIsCaught) {
+  ModelGateOptions o = only_main("mixed");
+  o.with_small_cases = true;
+  for (const ModelCheck& c : model_checks())
+    if (c.name != "offset gradient") o.without.insert(c.name);
+  EXPECT_TRUE(check_model(rounded(), o).passed());
+  const GateReport report = check_model(rounded(RoundingMistake::gradient_stream_8_bits), o);
+  EXPECT_EQ(failing_kinds(report), std::set<std::string>{"offset gradient"}) << to_table(report, false);
+  EXPECT_EQ(report.results.size(), 1u) << "the gradient of wpe, and nothing else";
 }
 
 // The default of the mixed trainer, which ARightTrainerThatRoundsPasses has. What is stored in fp32 is held to fp32.

@@ -1,0 +1,58 @@
+#include "experiments/gate/op_candidates.h"
+
+#include <algorithm>
+#include <map>
+
+#include "experiments/gate/op_compare.h"
+
+namespace gate {
+namespace {
+
+constexpr double kMostFlops = 1e10;
+
+// Of two results the one that is further beyond its budget, or nearer to it. NaN is the furthest.
+bool is_worse(const CheckResult& a, const CheckResult& b) { return !(a.error / a.budget <= b.error / b.budget); }
+
+}  // namespace
+
+bool asks_candidates(const OpCase& c, const std::string& variant) {
+  if (c.not_finite || c.flops > kMostFlops) return false;
+  if (c.op == "linear_forward") return true;
+  if (c.op == "linear_backward_weight") return variant == "bf16";
+  return c.op == "linear_backward" && variant == c.baseline &&
+         std::ranges::none_of(c.tensors, [](const OpTensor& t) { return t.role == Role::update; });
+}
+
+std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
+                                          const std::function<Candidate(int number)>& launch) {
+  std::map<size_t, CheckResult> worst;  // by tensor
+  int all = 1;
+  for (int number = 0; number < all; ++number) {
+    const Candidate candidate = launch(number);
+    if (number == 0 && candidate.of == 0) return {};  // they had their turn in another case
+    all = std::max(all, candidate.of);
+    if (!candidate.launched) continue;
+    for (size_t i = 0; i < c.tensors.size(); ++i) {
+      const OpTensor& t = c.tensors[i];
+      if (t.role == Role::input) continue;
+      const View &got = candidate.results[i], want = view(t.want);
+      const std::string by = detail + ", candidate " + std::to_string(number);
+      const CheckResult r =
+          t.rounding.count > 0 && t.rounding.inside == 0
+              ? make_result(name + " candidates", t.name,
+                            {{"worst element", worst_element(space, got, want, t.count()), element_limit(t.rounding)}}, by)
+              : from_metrics(name + " candidates", t.name, compare(space, got, want, t.rows, t.columns),
+                             t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr), by);
+      const auto [known, is_new] = worst.try_emplace(i, r);
+      if (!is_new && is_worse(r, known->second)) known->second = r;
+    }
+  }
+  std::vector<CheckResult> out;
+  for (auto& [tensor, result] : worst) {
+    result.detail += " of " + std::to_string(all);
+    out.push_back(std::move(result));
+  }
+  return out;
+}
+
+}  // namespace gate

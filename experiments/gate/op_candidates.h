@@ -1,0 +1,28 @@
+// A trainer that searches takes whichever of the library's algorithms is the fastest, on this machine and today. So products are held against
+// their answer by every one that its engine may take, and not by the one that another engine gets as the library's first choice.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/gate/op_case.h"
+
+namespace gate {
+
+// Whether `variant` of the case is a product that candidates are asked of: plain products of up to 10 GFLOP, which have the longest sums beside
+// the narrowest results, and of which each way to write the gradients once.
+bool asks_candidates(const OpCase& c, const std::string& variant);
+
+// What one candidate left, tensor by tensor as in OpCase::tensors.
+struct Candidate {
+  int of = 0;             // so many are offered for a product of the case; 0: no product was met that had not been asked before
+  bool launched = false;  // false: the library refuses what it has offered, and a search leaves it out
+  std::vector<View> results;
+};
+
+// Asks for candidates 0, 1, … until all of the case had their turn. "OP/VARIANT candidates", one result for each tensor that is rounded on its
+// way out: its worst element with the worst of them. Others by their norm, row and column.
+std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
+                                          const std::function<Candidate(int number)>& launch);
+
+}  // namespace gate
