@@ -27,6 +27,11 @@ TEST(FirstSteadyStep, IsTheFirstOfSoManyInARow) {
   EXPECT_EQ(first_steady_step({}, 8), 0u);
 }
 
+TEST(FirstSteadyStep, IsNotOneOfManySlowOnesAtTheBegin) {
+  // Most steps are slow, so the median of all is theirs.
+  EXPECT_EQ(first_steady_step(std::vector<double>{90, 90, 90, 90, 90, 10, 10, 10}, 2), 5u);
+}
+
 TEST(Between, LiesOnThePointsAndInBetween) {
   const std::vector<double> x{1, 2, 4};
   const auto at = [&](double v) { return between(x.begin(), x.end(), v, [](double p) { return p; }); };

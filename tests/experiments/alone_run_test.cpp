@@ -35,6 +35,16 @@ TEST(counted_steps, begin_after_the_settling_seconds_and_last_as_long_as_told) {
   EXPECT_FALSE(count_steps(steps_of(600, 10), {2, 3, 3, 8}).run.burst);
 }
 
+// Five seconds of compiling are no settling.
+TEST(counted_steps, are_a_burst_where_only_the_skipped_step_took_long) {
+  std::vector<double> t = steps_of(500, 10);
+  t[0] = 5e9;
+  const Counted c = count_steps(t, {1, 3, 3, 8}, 1);
+  EXPECT_NEAR(c.begin_s, 6, 1e-9);
+  EXPECT_TRUE(c.run.burst);
+  EXPECT_FALSE(count_steps(steps_of(600, 10), {2, 3, 3, 8}, 1).run.burst);
+}
+
 TEST(counted_steps, are_as_many_as_told_where_the_seconds_hold_fewer) {
   const Counted c = count_steps(steps_of(20, 1000), {2, 3, 3, 8});
   EXPECT_EQ(c.run.settle_steps, 3);

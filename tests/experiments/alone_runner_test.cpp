@@ -226,6 +226,21 @@ TEST_F(AloneRunner, refuses_a_device_that_somebody_else_uses) {
   EXPECT_EQ(log.decision.reason, reason::kForeignProcess);
 }
 
+// Stalls are no steps, but their joules are among those that were counted.
+TEST_F(AloneRunner, divides_the_joules_of_steps_and_stalls_by_both) {
+  Hooks hooks;
+  hooks.device_between = [](Clock::time_point from, Clock::time_point to) {
+    const double s = std::chrono::duration<double>(to - from).count();
+    return DeviceWindow{1500, 650, 650, 60, 690 * s, 4, 30, "", ""};
+  };
+  const RunLog log = run_alone(quick(arm("A", "stalls"), arm("B", "good")), hooks);
+  const auto stalled = std::find_if(log.runs.begin(), log.runs.end(), [](const AloneRun& r) { return r.stalls > 0; });
+  ASSERT_NE(stalled, log.runs.end());
+  const double all = stalled->steps + stalled->stalls;
+  EXPECT_NEAR(*stalled->joules_per_step, 690 * 1e-3 * (stalled->steps + 5 * stalled->stalls) / all, 690e-3 * 0.002);
+  EXPECT_GT(stalled->stalls / all, 0.015) << "so that the wrong divisor shows";
+}
+
 TEST_F(AloneRunner, asks_the_device_about_the_counted_steps_and_keeps_why_it_cannot) {
   Hooks hooks;
   hooks.limits = {1980, 700};
