@@ -34,8 +34,9 @@ class LoopChecks {
       add(check_synthetic(options_));
     }
     if (options_.wanted("resume")) {
-      resume(false);
-      resume(true);
+      resume(Resumed::plain);
+      resume(Resumed::behind_a_step_left_out);
+      resume(Resumed::overfit);
       results_.push_back(check_cuts(options_));
     }
     if (options_.wanted("outliers")) add(check_outliers(options_));
@@ -148,9 +149,14 @@ class LoopChecks {
     results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst > 0x1p-23 ? first : ""));
   }
 
-  // A run that is interrupted by a checkpoint and goes on in a new trainer is the run that was not. `left_out`: the update of the last step
-  // before the cut is, so that weights that are rounded at random have to be those of the next step's draw although nothing moved.
-  void resume(bool left_out) {
+  enum class Resumed {
+    plain,
+    behind_a_step_left_out,  // weights that are rounded at random have to be those of the next step's draw although nothing moved
+    overfit                  // every step has the first batch of the data, wherever a checkpoint says that they stand
+  };
+  // A run that is interrupted by a checkpoint and goes on in a new trainer is the run that was not.
+  void resume(Resumed how) {
+    const bool left_out = how == Resumed::behind_a_step_left_out;
     constexpr int64_t kSteps = 9, kCut = 4;
     const int64_t accumulation = options_.accumulates ? 2 : 1;
     const auto leaving_out = [&] {
@@ -161,7 +167,8 @@ class LoopChecks {
     const auto whole = leaving_out();
     const TokenFiles files(whole->options(), options_.seed);
     gpt2::LoopOptions o = files.options("cosine", kSteps);
-    o.shuffle = true;
+    o.overfit = how == Resumed::overfit;
+    o.shuffle = !o.overfit;
     o.accumulation = accumulation;
     const Taken want = train(*whole, o);
     gpt2::LoopOptions first = o;
@@ -177,7 +184,7 @@ class LoopChecks {
 
     std::vector<Handed> both = begun.handed;
     both.insert(both.end(), resumed.handed.begin(), resumed.handed.end());
-    const std::string behind = left_out ? ", behind a step left out" : "";
+    const std::string behind = left_out ? ", behind a step left out" : o.overfit ? ", overfit" : "";
     results_.push_back(
         must_be_zero("resume", "steps handed" + behind, handed_otherwise(both, want.handed), "steps", "other tokens, rate or number"));
     if (left_out) {

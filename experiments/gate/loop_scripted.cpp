@@ -132,26 +132,32 @@ std::vector<CheckResult> check_shuffled(const LoopGateOptions& options) {
 }
 
 std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
+  constexpr int64_t kSteps = 4, kOfFile = 3;  // batches of the first file, behind which one window of T tokens is left over
   std::vector<CheckResult> results;
-  for (const int64_t asked : {2, 8}) {
-    constexpr int64_t kSteps = 4;
+  const auto check = [&](int64_t times, int64_t asked) {
     const auto recorder = scripted(kSteps);
     const gpt2::TrainerOptions& t = recorder->options();
     const TokenFiles files(t, options.seed);
     gpt2::LoopOptions o = files.options("constant", kSteps);
-    o.val_data = {o.data.front()};  // three batches
+    o.val_data.assign(static_cast<size_t>(times), o.data.front());
     o.val_every = 2;
     o.val_batches = asked;
     const gpt2::RunResult result = options.train(*recorder, o, {});
-    const auto batches =
-        in_order({files.shards()[0]}, static_cast<size_t>(t.batch_size * t.seq_len), static_cast<size_t>(std::min<int64_t>(asked, 3)));
+    const auto batches = in_order(Shards(static_cast<size_t>(times), files.shards()[0]), static_cast<size_t>(t.batch_size * t.seq_len),
+                                  static_cast<size_t>(std::min(asked, times * kOfFile)));
     double want = 0;
     for (const BatchOfFile& b : batches) want += Scripted::loss_of(b.inputs) / static_cast<double>(batches.size());
     double worst = result.val_losses.size() < 2 ? INFINITY : 0;
     for (const double loss : result.val_losses)
       if (const double off = std::abs(loss - want) / want; !(off <= worst)) worst = off;
-    results.push_back(make_result("loop", fmt::format("validation of {}", asked), {{"relative", worst, 1e-12, -1}}));
-  }
+    results.push_back(make_result("loop", fmt::format("validation of {}{}", asked, times > 1 ? fmt::format(", {} files", times) : ""),
+                                  {{"relative", worst, 1e-12, -1}}));
+  };
+  check(1, 2);
+  check(1, 8);
+  // What is left over of so many files would make a batch, if it were put together.
+  const int64_t batch = scripted(1)->options().batch_size;
+  check(batch, batch * kOfFile + 5);
   return results;
 }
 

@@ -1,6 +1,9 @@
 #include "experiments/gate/model_parts.h"
 
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "experiments/gate/known_model.h"
@@ -9,6 +12,34 @@
 namespace gate {
 
 using gpt2::State;
+
+namespace {
+
+// How many pairs of tensors, each layer's for itself, begin with the same draws but for a factor. Draws of their own correlate by 1/8 in
+// kDraws, so 0.8 is chance in one of 10^10 pairs.
+CheckResult check_draws_of_their_own(const gpt2::ModelConfig& config, std::span<const float> fresh) {
+  constexpr int64_t kDraws = 64;
+  std::vector<std::pair<std::string, std::span<const float>>> begins;
+  for (const KnownTensor& t : known_tensors(config)) {
+    if (t.start_deviation == 0 || t.rows * t.columns < kDraws) continue;
+    for (int64_t l = 0; l < t.layers; ++l)
+      begins.emplace_back(t.name, fresh.subspan(static_cast<size_t>(t.offset + l * t.rows * t.columns), kDraws));
+  }
+  const auto product = [](std::span<const float> a, std::span<const float> b) {
+    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus<>(), [](float x, float y) { return double{x} * double{y}; });
+  };
+  int64_t alike = 0;
+  std::string first;
+  for (size_t i = 0; i < begins.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const auto& [name, a] = begins[i];
+      const auto& [other, b] = begins[j];
+      if (std::abs(product(a, b)) > 0.8 * std::sqrt(product(a, a) * product(b, b)) && alike++ == 0) first = name + " as " + other;
+    }
+  return must_be_zero("fresh model", "draws of two tensors", alike, "pairs", first);
+}
+
+}  // namespace
 
 std::vector<CheckResult> check_fresh_model(const gpt2::ModelConfig& config, uint64_t seed) {
   const std::vector<float> fresh = gpt2::init_parameters(config, seed);
@@ -33,6 +64,7 @@ std::vector<CheckResult> check_fresh_model(const gpt2::ModelConfig& config, uint
     const double deviation_off = std::abs(squares / (t.start_deviation * t.start_deviation) - n) / std::sqrt(2 * n);
     out.push_back(make_result("fresh model", t.name, {{"deviations", mean_off, 6, -1}, {"deviations", deviation_off, 6, -1}}));
   }
+  out.push_back(check_draws_of_their_own(config, fresh));
   return out;
 }
 

@@ -599,6 +599,7 @@ TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
   Recording r = fixture::gpt2_recording();
   r.environment.clear();
   int64_t at = 0;
+  for (int i = 0; i < 3; ++i, at += 500'000'000) r.environment.push_back({at, Phase::warmup, 9000, 9000, 9000, 9000, 0});
   for (const double x : {1.0, 5.0, 2.0, 4.0, 3.0}) {
     r.environment.push_back({at, Phase::timed, 1000 + x, 2000 + x, 400 + x, 50 + x, 0});
     at += 500'000'000;
@@ -611,9 +612,9 @@ TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
   EXPECT_EQ(d.environment.sm_clock_mhz_max, 1005.0);
   EXPECT_EQ(d.environment.memory_clock_mhz_median, 2003.0);
   EXPECT_EQ(d.environment.power_w_median, 403.0);
-  EXPECT_EQ(d.environment.power_w_max, 404.0) << "405 W are of half a second after the first sample, so partly of what came before";
+  EXPECT_EQ(d.environment.power_w_max, 404.0) << "405 W are of half a second after the first timed sample, so partly of what came before";
   EXPECT_EQ(d.environment.temperature_c_max, 55.0);
-  r.environment.resize(2);
+  r.environment.resize(3 + 2);
   const ProfileDocument brief = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   EXPECT_EQ(brief.environment.sm_clock_mhz_max, 1005.0);
   EXPECT_FALSE(brief.environment.power_w_median || brief.environment.power_w_max) << "no value is of these steps alone";
