@@ -8,6 +8,8 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "base/errors.h"
 #include "gpt2/cuda/check.h"
@@ -62,6 +64,7 @@ class Nccl final : public Communicator {
           fmt::format("connecting rank {} of {}", world.rank, world.size));
   }
   ~Nccl() override {
+    if (aborting_.joinable()) aborting_.join();
     const std::scoped_lock lock(mutex_);
     if (comm_ != nullptr && !aborted_) (void)nccl_library().comm_destroy(comm_);
   }
@@ -102,10 +105,16 @@ class Nccl final : public Communicator {
     return Failure{-1, fmt::format("NCCL on rank {}: {}", world_.rank, describe(state))};
   }
 
-  // From any thread, also while another one is inside enqueue.
+  // From any thread, also while another one is inside enqueue. ncclCommAbort ends the kernels that wait, and then itself waits until the graphs
+  // with such kernels are destroyed. Their owner does that behind this call, so a thread of its own waits.
   void abort() noexcept override {
     if (aborted_.exchange(true)) return;
-    (void)nccl_library().comm_abort(comm_);
+    const auto end = [this] { (void)nccl_library().comm_abort(comm_); };
+    try {
+      aborting_ = std::thread(end);
+    } catch (const std::system_error&) {
+      end();
+    }
   }
 
  private:
@@ -114,6 +123,7 @@ class Nccl final : public Communicator {
   ncclComm_t comm_ = nullptr;
   std::mutex mutex_;  // abort must not pass failure, which reads the communicator
   std::atomic<bool> aborted_{false};
+  std::thread aborting_;  // inside ncclCommAbort
 };
 
 int ctas_from_environment() {
