@@ -75,7 +75,8 @@ double CpuWait::so_far_ns() const {
   return static_cast<double>(waited);
 }
 
-Clock::time_point BlockClock::now() const { return device_ != nullptr && device_->now ? device_->now() : Clock::now(); }
+Clock::time_point judges_now(const DeviceHooks* device) { return device != nullptr && device->now ? device->now() : Clock::now(); }
+
 bool BlockClock::other_thread_runs() const {
   return device_ != nullptr && device_->other_thread_runs ? device_->other_thread_runs() : another_thread_runs();
 }
@@ -85,7 +86,7 @@ double BlockClock::waited_ns() const {
 }
 
 void BlockClock::step_done(double time_ns) {
-  last_ = now();
+  last_ = judges_now(device_);
   waited_at_last_ns_ = waited_ns();
   if (first_ == Clock::time_point{}) {
     first_ = last_;
@@ -101,13 +102,13 @@ BlockAudit BlockClock::end() {
     if (device_ != nullptr && device_->wait_idle) device_->wait_idle();
   };
   idle();
-  auto done = now();
+  auto done = judges_now(device_);
   double waited_at_done_ns = waited_ns();
   // Looking at the threads takes a while itself, so a look that finds none at work is not counted.
-  while (other_thread_runs() && ns(now() - last_) < kLongestWait_ns) {
+  while (other_thread_runs() && ns(judges_now(device_) - last_) < kLongestWait_ns) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     idle();
-    done = now();
+    done = judges_now(device_);
     waited_at_done_ns = waited_ns();
   }
   audit_.clock_ns = std::max(0.0, ns(last_ - first_) - (waited_at_last_ns_ - waited_at_first_ns_));

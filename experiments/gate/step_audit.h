@@ -61,6 +61,9 @@ struct BlockAudit {
   std::optional<double> outside_ns;
 };
 
+// What the judge's clock says; `device` may be null.
+std::chrono::steady_clock::time_point judges_now(const DeviceHooks* device);
+
 // Around one block, on one thread. `device` may be null and must outlive the clock.
 class BlockClock {
  public:
@@ -69,7 +72,6 @@ class BlockClock {
   BlockAudit end();                // right after the last step_done; returns when the process is idle
 
  private:
-  std::chrono::steady_clock::time_point now() const;
   bool other_thread_runs() const;
   double waited_ns() const;
 

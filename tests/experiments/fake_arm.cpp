@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
       else if (mode == "zero_time" && blocks == 4)
         std::cout << "0";
       else
-        std::cout << step_ns * noise * (mode == "stalls" && i % 50 == 49 ? 5 : 1);
+        std::cout << step_ns * noise * (mode == "stalls" && i % 10 == 9 ? 5 : 1);
     }
     std::cout << "], \"losses\": [";
     for (int i = 0; i < (mode == "short_answer" && blocks == 4 ? n - 1 : n); ++i)

@@ -292,7 +292,7 @@ TEST(NsysExport, AGraphTracedAsAWholeOutsideTheStepsLacksInNone) {
   e.whole_graph({10, 20, 30});
   two_steps(e);
   EXPECT_TRUE(read_nsys_export(e.path(), "step").processes.at(77).missing.empty());
-  const auto& missing = read_nsys_export(e.path(), "iteration").processes.at(77).missing;
+  const auto missing = read_nsys_export(e.path(), "iteration").processes.at(77).missing;
   ASSERT_EQ(missing.size(), 1u);
   EXPECT_EQ(missing[0].name, "graphs_traced_whole");
 }
