@@ -184,9 +184,9 @@ struct ProfiledRun {
     if (counted) {
       // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
       flags.direct_from = f.warmup + flags.steps + 1;
-      flags.direct_steps = profiler::kCountedSteps;
+      flags.direct_steps = f.gpus > 1 ? profiler::kCountedSteps - 1 : profiler::kCountedSteps;
       plan.phases.push_back({Phase::counters, 1});
-      plan.phases.push_back({Phase::pass_counters, 1});
+      if (f.gpus == 1) plan.phases.push_back({Phase::pass_counters, 1});
     }
     plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
     int64_t steps = 0;
@@ -212,9 +212,9 @@ struct ProfiledRun {
   }
 };
 
-// Ranks that are counted exchange nothing (cli/silent_steps.h), but the range profiler is loaded into several processes of a host all the same:
-// rank 1 of two was killed by signal 11 once, when whole passes were counted while NCCL ran (two H200s, NCCL 2.28.3, 2026-11-22; the cause is not
-// known). A profile of times is worth more than none.
+// Ranks that are counted exchange nothing (cli/silent_steps.h), and have no counters of whole passes: in the step that counts those a rank was
+// killed by signal 11 on each of two hosts (two H200s, while NCCL ran on 2026-11-22, in silence on 2026-11-30; the cause is not known). Should one
+// be killed in spite of that, a profile of times is worth more than none.
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
