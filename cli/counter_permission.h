@@ -7,7 +7,7 @@ namespace cli {
 
 struct CounterPermission {
   std::string seen;
-  std::string cure;  // who must do what if the counters cannot be read; empty where the settings let this process read them
+  std::string cure;  // what to do, or what decides; empty where the settings let this process read them
 };
 
 // `params` is what /proc/driver/nvidia/params says. It never settles that counters cannot be read: another user than root may have

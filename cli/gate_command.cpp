@@ -523,9 +523,7 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_option("--op", f->ops, "check only this op, and no whole model (repeatable); an unknown name prints the list of ops");
   c->add_list("--op-sizes", f->op_sizes,
               "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits or parameters than 31 bits count), "
-              "or reduced "
-              "(for compute-sanitizer, which needs each "
-              "loop over a capped grid to turn twice and no oracle)")
+              "or reduced (for compute-sanitizer, which needs each loop over a capped grid to turn twice and no oracle)")
       ->one_of({"odd", "real", "huge", "reduced"})
       ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt, "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");

@@ -184,13 +184,12 @@ struct ProfiledRun {
     if (counted) {
       // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
       flags.direct_from = f.warmup + flags.steps + 1;
-      flags.direct_steps = f.gpus > 1 ? profiler::kCountedSteps - 1 : profiler::kCountedSteps;
       plan.phases.push_back({Phase::counters, 1});
       if (f.gpus == 1) plan.phases.push_back({Phase::pass_counters, 1});
+      flags.direct_steps = profiler::planned_steps(plan.phases) - f.warmup - flags.steps;
     }
     plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
-    int64_t steps = 0;
-    for (const profiler::PhasePlan& p : plan.phases) steps += p.steps;
+    const int64_t steps = profiler::planned_steps(plan.phases);
     const auto add = [&](const std::vector<std::string>& words) { argv.insert(argv.end(), words.begin(), words.end()); };
     add(as_arguments(flags, steps));
     add({"--run-json", run_json, "--quiet"});
@@ -233,6 +232,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   profiler::ProfileOptions options;
   options.first_timed_step = f.warmup;
   options.timed_steps = flags.steps;
+  options.metrics = f.metrics;
   options.git_revision = kGitRevision;
   options.build_type = kBuildType;
   options.profiled_at = stepscope::now_utc();

@@ -26,7 +26,7 @@ RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::strin
 RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::optional<profiler::RankRecord>& rank, const std::string& program)
     : plan_(plan), writer_(rank ? profiler::file_of_rank(plan.output, rank->rank) : plan.output), one_of_several_(rank.has_value()) {
   if (rank) writer_.write(*rank);
-  for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
+  last_ = profiler::planned_steps(plan_.phases);
   profiler::SessionRecord s;
   s.producer = "cpu";
   s.program = program;

@@ -150,7 +150,7 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
 }
 
 std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
-  if (f.gpus == 1) return nullptr;  // with flags that it has no use for: a script may count its GPUs
+  if (f.gpus == 1) return nullptr;  // flags of several ranks are allowed beside it: a script may count its GPUs
   const dist::Start start = dist::discover(start_flags(f), dist::process_environment());
   if (start.world.size == 1) {
     if (start.world.found_by == "alone") only_these(f.of_several, {}, "expected --gpus N with it; this process trains alone");

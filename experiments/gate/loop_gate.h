@@ -2,8 +2,8 @@
 // token files that the gate writes byte by byte; what the trainer is handed in each step is compared with a second
 // reading of those files and a second writing of the schedules (known_model.h).
 //
-// Names of the checks: schedule, loader, loop, resume, outliers, not finite. What asks nothing of the trainer under the gate is in loop_scripted.h; both
-// stand on loop_run.h.
+// Names of the checks: schedule, loader, loop, resume, outliers, not finite. What asks nothing of the trainer under the gate is in
+// loop_scripted.h; both stand on loop_run.h.
 #pragma once
 #include <functional>
 #include <memory>

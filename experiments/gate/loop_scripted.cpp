@@ -149,7 +149,7 @@ std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
     for (const BatchOfFile& b : batches) want += Scripted::loss_of(b.inputs) / static_cast<double>(batches.size());
     double worst = result.val_losses.size() < 2 ? INFINITY : 0;
     for (const double loss : result.val_losses)
-      if (const double off = std::abs(loss - want) / want; !(off <= worst)) worst = off;
+      if (const double off = std::abs(loss - want) / want; !std::isnan(worst) && !(off <= worst)) worst = off;
     results.push_back(make_result("loop", fmt::format("validation of {}{}", asked, times > 1 ? fmt::format(", {} files", times) : ""),
                                   {{"relative", worst, 1e-12, -1}}));
   };

@@ -18,7 +18,7 @@ Case many_rows_case();
 
 // 48 layers of 128 channels and 512 sequences of 256: 131,072 rows. What a layer keeps of a row in three or four times its channels lies more
 // than 2^31 values from what the first layer keeps, and in fp32 more than 2^33 bytes: a distance of layers, or a layer times it, that is kept
-// in 31 bits. Few channels, since what counts is layers x rows x channels, and the arithmetic grows with one more of them.
+// in 31 bits. Few channels, since what counts is layers x rows x channels, and the arithmetic grows with their square.
 Case many_layers_case();
 
 // The most that a tensor's gradient may differ, relative to its norm: products sum the same rows in another order, and weight gradients in bf16

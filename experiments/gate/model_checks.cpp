@@ -66,7 +66,7 @@ std::vector<ModelCheck> all_checks() {
       {"schedule", "the learning rate of every step, of four schedules"},
       {"loader", "every batch is the one that the files hold"},
       {"loop", "steps, settings, log and validation of a run"},
-      {"resume", "a run that was cut by a checkpoint is the run that was not, also behind a step that was left out"},
+      {"resume", "a run that was cut by a checkpoint is the run that was not, also behind a step that was left out and with --overfit"},
       {"outliers", "which steps are left out follows from the losses and norms before them"},
       {"rounding", "no two steps round alike what is rounded at random: weights, moments"},
       {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},

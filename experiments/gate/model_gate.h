@@ -53,7 +53,7 @@ struct ModelGateOptions {
   int64_t real_size_batch = 0;
   gpt2::ModelConfig real_size_model = gpt2::model_from_name("d12");
   int64_t real_size_length = 1024;
-  bool many_rows = false;  // of a trainer on a device with some 40 GB of memory
+  bool many_rows = false;  // of a trainer on a device with some 55 GB of free memory
   bool wide = false;       // one layer of wide_model against the oracle: 60 GFLOP in double
   gpt2::ModelConfig wide_model = wide_layer();
   std::set<std::string> without;                     // names of model_checks() that are not run
@@ -76,8 +76,8 @@ const std::vector<ModelCheck>& model_checks();
 // `without` may hold names of model_checks() only: throws stepscope::InputError otherwise.
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
 
-// Asks the oracle for the answers at the real size and of the wide layer in a thread of its own, while the caller checks ops: they keep the device busy, the oracle
-// the cores. Where the trainer asks something else after all (weights that it rounded at random) this was in vain and changes nothing.
+// Asks the oracle for the answers at the real size and of the wide layer in a thread of its own, while the caller checks ops: they keep the
+// device busy, the oracle the cores. Where the trainer asks something else after all (weights that it rounded at random) this was in vain and changes nothing.
 class RealSizeAhead {
  public:
   // `options` as check_model() gets them, with big_answers.

@@ -9,8 +9,8 @@
 
 namespace gate {
 
-// Whether `variant` of the case is a product that candidates are asked of: plain products of up to 10 GFLOP, which have the longest sums beside
-// the narrowest results, and of which each way to write the gradients once.
+// Whether candidates are asked of this variant of the case: of plain products of up to 10 GFLOP. Of linear_backward the baseline alone, without
+// what adds to gradients, since other variants have the same products.
 bool asks_candidates(const OpCase& c, const std::string& variant);
 
 // What one candidate left, tensor by tensor as in OpCase::tensors.

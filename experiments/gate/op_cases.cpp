@@ -219,7 +219,7 @@ OpCase OpCases::update_case(const OpSizes::Update& z, int64_t step, bool stochas
 }
 
 void OpCases::adamw(const OpSizes::Update& z, int64_t step, bool stochastic) {
-  // Of stretches adamw_moments=fp32 is the same launch.
+  // Long vectors are left to adamw_moments, whose moments=fp32 is the same launch.
   if (has_slot("weight_gradients") && wanted("adamw_arenas") && z.each == 0) adamw_arenas(z, step, stochastic);
   if (has_slot("moments") && wanted("adamw_moments")) adamw_moments(z, step, stochastic);
   if (!wanted("adamw") && !wanted("adamw_masters")) return;

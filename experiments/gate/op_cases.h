@@ -208,7 +208,9 @@ class OpCases {
   void classifier();
   void mean_loss();
   void grad_norm();
-  void grad_norm(int64_t gradients, const Stretches& s);
+  void grad_norm(int64_t gradient_count, const Stretches& s);
+  void round_parameters();
+  void round_parameters(int64_t parameter_count, const Stretches& s);
   static decltype(OpCase::judge) weights_are_rounded(bool stochastic, size_t weights_at, size_t masters_at);
   void adamw();
   void adamw(const OpSizes::Update& z, int64_t step, bool stochastic);
@@ -221,8 +223,6 @@ class OpCases {
   // ---- gradients in two arenas (op_cases_arenas.cpp)
   void grad_norm_arenas();
   void adamw_arenas(const OpSizes::Update& z, int64_t step, bool stochastic);
-  void round_parameters();
-  void round_parameters(int64_t parameters, const Stretches& s);
   // ---- moments in three bytes (op_cases_moments.cpp)
   void adamw_moments(const OpSizes::Update& z, int64_t step, bool stochastic);
 

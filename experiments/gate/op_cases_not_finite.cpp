@@ -1,5 +1,8 @@
 // One NaN or one infinity among the inputs of what makes the loss and the norm of a step: the scalar that a run stops by may not be finite, and
 // of rows no other one may be touched. Each place that a sum begins and ends at, and one in the middle.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 
 #include "experiments/gate/op_cases.h"
@@ -11,8 +14,21 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = st
 
 const char* kind_of(double value) { return std::isnan(value) ? "NaN" : "infinity"; }
 
-// Values and places among n.
+// What is no finite number, and where it stands among n elements.
 std::vector<std::pair<double, int64_t>> wrong_values(int64_t n) { return {{kNan, 0}, {kNan, n / 2}, {kNan, n - 1}, {kInfinity, n - 1}}; }
+
+struct Broken {
+  int64_t row, column;
+  double value;
+};
+std::array<Broken, 4> broken_rows(int64_t rows, int64_t columns) {
+  return {{{0, 0, kNan}, {3, columns / 2, kInfinity}, {rows / 2, columns / 2, kNan}, {rows - 1, columns - 1, kNan}}};
+}
+std::vector<int64_t> rows_of(const std::array<Broken, 4>& broken) {
+  std::vector<int64_t> rows;
+  for (const Broken& b : broken) rows.push_back(b.row);
+  return rows;
+}
 
 }  // namespace
 
@@ -115,19 +131,17 @@ void OpCases::classifier_not_finite() {
   if (!wanted("classifier")) return;
   for (const auto& z : z_.classifiers) {
     if (z.hurt || z.rows < 9 || z.V > 2000) continue;
-    const std::vector<int64_t> broken{0, 3, z.rows / 2, z.rows - 1};
+    const auto broken = broken_rows(z.rows, z.V);
     std::vector<int32_t> words = tokens_of(TokenKind::repeated, z.rows, z.V, seed());
     Values values = normal(2);
-    const double wrong[] = {kNan, kInfinity, kNan, kNan};
     for (size_t i = 0; i < broken.size(); ++i) {
-      const int64_t column = i == 0 ? 0 : i + 1 == broken.size() ? z.V - 1 : z.V / 2;
-      values.spikes[i] = {broken[i] * z.Vp + column, wrong[i]};
-      words[static_cast<size_t>(broken[i])] = static_cast<int32_t>(i == 2 ? column : 1);
+      values.spikes[i] = {broken[i].row * z.Vp + broken[i].column, broken[i].value};
+      words[static_cast<size_t>(broken[i].row)] = static_cast<int32_t>(i == 2 ? broken[i].column : 1);
     }
     OpCase c{.op = "classifier", .shape = fmt::format("rows={} V={} Vp={}, NaN and infinity in 4 rows", z.rows, z.V, z.Vp), .tensors = {}};
     c.tensors = {update("dlogits", z.rows, z.Vp, storage_.activation, made(z.rows * z.Vp, storage_.activation, values), {}),
                  output("losses", z.rows, 1, kF32, {}), token_input("targets", words)};
-    c.judge = broken_alone(1, c.tensors[1], broken);
+    c.judge = broken_alone(1, c.tensors[1], rows_of(broken));
     c.launch = [&t = t_, z](OpContext& x, const std::string& v, Pointers p, void*) {
       t.classifier(x, v, p[0], f(p[1]), ints(p[2]), z.rows, z.V, z.Vp, 0.5f, true);
     };
@@ -142,11 +156,9 @@ void OpCases::lm_head_not_finite() {
   for (const auto& z : z_.heads) {
     if (z.hurt || z.rows < 9 || z.V > 600) continue;
     const HeadShape s{z.rows, z.C, z.V, z.Vp};
-    const std::vector<int64_t> broken{0, 3, z.rows / 2, z.rows - 1};
+    const auto broken = broken_rows(z.rows, z.C);
     Values x_values = normal();
-    const double wrong[] = {kNan, kInfinity, kNan, kNan};
-    for (size_t i = 0; i < broken.size(); ++i)
-      x_values.spikes[i] = {broken[i] * z.C + (i == 0 ? 0 : i + 1 == broken.size() ? z.C - 1 : z.C / 2), wrong[i]};
+    for (size_t i = 0; i < broken.size(); ++i) x_values.spikes[i] = {broken[i].row * z.C + broken[i].column, broken[i].value};
     OpCase c{.op = "lm_head",
              .shape = fmt::format("rows={} C={} V={} Vp={}, NaN and infinity in 4 rows", z.rows, z.C, z.V, z.Vp),
              .matmul = true,
@@ -156,7 +168,7 @@ void OpCases::lm_head_not_finite() {
                  update("dx", z.rows, z.C, storage_.activation, made(z.rows * z.C, storage_.activation, x_values), {}),
                  output("dweight", z.Vp, z.C, kF32, {}), input("weight", z.Vp, z.C, storage_.weight, normal(0.02)),
                  token_input("targets", tokens_of(TokenKind::repeated, z.rows, z.V, seed()))};
-    c.judge = [losses = broken_alone(0, c.tensors[0], broken), dx = broken_alone(1, c.tensors[1], broken)](
+    c.judge = [losses = broken_alone(0, c.tensors[0], rows_of(broken)), dx = broken_alone(1, c.tensors[1], rows_of(broken))](
                   std::span<const Memory> after, const std::string& check, const std::string& detail, GateReport& report) {
       losses(after, check, detail, report);
       dx(after, check, detail, report);

@@ -80,10 +80,10 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
       continue;
     }
     // In units of the distance of the neighbours, so that large weights do not decide alone.
-    const double p = static_cast<double>(part) / 65536;
-    error += (got == low ? 0.0 : 1.0) - p;
+    const double p = static_cast<double>(part) / 65536, off = (got == low ? 0.0 : 1.0) - p;
+    error += off;
     variance += p * (1 - p);
-    out.together.look((got == low ? 0.0 : 1.0) - p, p * (1 - p), static_cast<int64_t>(i));
+    out.together.look(off, p * (1 - p), static_cast<int64_t>(i));
   }
   out.together.finish();
   out.bias_sigmas = variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();

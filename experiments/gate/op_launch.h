@@ -51,7 +51,7 @@ class OpTrainer {
   // Whether the trainer promises the same bits in every run.
   virtual bool repeats(std::string_view slot, std::string_view variant) const = 0;
   virtual std::unique_ptr<OpContext> context(const std::string& rate, void* stream) const = 0;
-  // The same with products as a trainer has them that chooses among the library's algorithms by their times; null where no trainer does. It takes
+  // The same with products as a trainer has them that chooses among the library's algorithms by their times; null for a trainer that has no search. It takes
   // the first offer, as outside a search. Beside `other`, which outlives it and whose workspace it uses.
   virtual std::unique_ptr<OpContext> searching_context(OpContext& other) const;
 

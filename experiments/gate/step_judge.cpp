@@ -102,9 +102,10 @@ void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const Step
       const uint32_t bits = std::bit_cast<uint32_t>(p);
       const double up = static_cast<double>(bits & 0xffffu) / 65536;  // the probability of the larger magnitude
       const bool went_up = (std::bit_cast<uint32_t>(w) & 0xffff0000u) != (bits & 0xffff0000u);
-      bias += (went_up ? 1.0 : 0.0) - up;
+      const double off = (went_up ? 1.0 : 0.0) - up;
+      bias += off;
       variance += up * (1 - up);
-      together.look((went_up ? 1.0 : 0.0) - up, up * (1 - up), static_cast<int64_t>(i));
+      together.look(off, up * (1 - up), static_cast<int64_t>(i));
     }
     if (!right && wrong++ == 0) first = static_cast<int64_t>(i);
   }

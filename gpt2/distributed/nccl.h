@@ -19,7 +19,7 @@ struct NcclOptions {
 };
 
 // Connects this rank to the others of its world, each with a GPU of its own, which becomes the current device of the calling thread.
-// Throws stepscope::MachineError for a missing library, and when ranks share a GPU or cannot connect.
+// `channel` outlives the communicator. Throws stepscope::MachineError for a missing library, and when ranks share a GPU or cannot connect.
 std::unique_ptr<Communicator> make_nccl(const World& world, ControlChannel& channel, const NcclOptions& options);
 // With STEPSCOPE_NCCL_CTAS as most_ctas, where it is set.
 std::unique_ptr<Communicator> make_nccl(const World& world, ControlChannel& channel);

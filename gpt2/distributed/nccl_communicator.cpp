@@ -108,7 +108,10 @@ class Nccl final : public Communicator {
   // From any thread, also while another one is inside enqueue. ncclCommAbort ends the kernels that wait, and then itself waits until the graphs
   // with such kernels are destroyed. Their owner does that behind this call, so a thread of its own waits.
   void abort() noexcept override {
-    if (aborted_.exchange(true)) return;
+    {
+      const std::scoped_lock lock(mutex_);  // failure may be reading the communicator
+      if (aborted_.exchange(true)) return;
+    }
     const auto end = [this] { (void)nccl_library().comm_abort(comm_); };
     try {
       aborting_ = std::thread(end);

@@ -199,7 +199,7 @@ class Gathering {
   std::string last_;
 };
 
-// The file of a "unix:PATH" at which rank 0 listens. It goes once all have come, or never will: nobody else removes it.
+// The file of a "unix:PATH" at which rank 0 listens. Removed when all ranks have come or the wait has failed; nobody else of this run removes it.
 class SocketFile {
  public:
   explicit SocketFile(const std::string& address) : path_(address.starts_with("unix:") && address[5] != '@' ? address.substr(5) : "") {}

@@ -67,12 +67,6 @@ const std::array<CounterQuantity, 13> kQuantities = {{
 
 using Values = std::vector<double>;
 
-bool has_a_meaning(std::string_view metric) {
-  return std::any_of(kQuantities.begin(), kQuantities.end(),
-                     [&](const CounterQuantity& q) { return std::find(q.metrics.begin(), q.metrics.end(), metric) != q.metrics.end(); }) ||
-         std::any_of(kTensorMetricList.begin(), kTensorMetricList.end(), [&](const TensorMetric& t) { return t.metric == metric; });
-}
-
 // Column of each metric in a set.
 KernelCounters by_meaning(const std::vector<std::string>& metrics, const Values& values) {
   KernelCounters c;
@@ -86,8 +80,7 @@ KernelCounters by_meaning(const std::vector<std::string>& metrics, const Values&
   for (size_t i = 0; i < kTensorMetrics; ++i)
     if (const auto at = std::find(metrics.begin(), metrics.end(), kTensorMetricList[i].metric); at != metrics.end())
       c.tensor_by_metric[i] = values[static_cast<size_t>(at - metrics.begin())];
-  for (size_t m = 0; m < metrics.size(); ++m)
-    if (!has_a_meaning(metrics[m])) c.others.emplace(metrics[m], values[m]);
+  for (size_t m = 0; m < metrics.size(); ++m) c.all.emplace(metrics[m], values[m]);
   return c;
 }
 
@@ -98,7 +91,7 @@ void fill_absent(KernelCounters& into, const KernelCounters& from) {
     if (!(into.*q.member)) into.*q.member = from.*q.member;
   for (size_t i = 0; i < kTensorMetrics; ++i)
     if (!into.tensor_by_metric[i]) into.tensor_by_metric[i] = from.tensor_by_metric[i];
-  into.others.insert(from.others.begin(), from.others.end());
+  into.all.insert(from.all.begin(), from.all.end());
 }
 
 // ---- tensor-core use: which of its metrics

@@ -45,7 +45,7 @@ struct KernelCounters {
   // What tensor_active_pct holds: tensor cycles of all cycles, of the cycles with warps, or a rate of
   // instructions. Only from the first follows how much work was done.
   enum class TensorIs { all_cycles, active_cycles, instructions } tensor_is = TensorIs::all_cycles;
-  std::map<std::string, double> others;  // by metric, of those that are in neither list below: who asked for one knows what it means
+  std::map<std::string, double> all;  // by metric, as read: who asked for one by name knows what it means
 };
 
 // One quantity: its member, and the metrics that give it, the first that the set has.

@@ -248,7 +248,7 @@ void fill_floored(Floored& f, const Group& g, double step_ns) {
   f.headroom_ns = g.work->headroom_ns;
 }
 
-LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_timeline) {
+LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_timeline, const std::vector<std::string>& asked) {
   const LaunchRecord& r = *l.record;
   LaunchRow row;
   row.name = r.name;
@@ -281,7 +281,10 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   for (const NumberRow& n : number_rows())
     if (n.beside & kLaunches) row.*n.member = n.of(alone);
   row.counted_time_ns = l.counters.counted_time_ns;
-  if (!l.counters.others.empty()) row.other_counters = l.counters.others;
+  std::map<std::string, double> others;
+  for (const std::string& metric : asked)
+    if (const auto value = l.counters.all.find(metric); value != l.counters.all.end()) others.insert(*value);
+  if (!others.empty()) row.other_counters = std::move(others);
   if (l.roofline.bound) row.bound = std::string(name(*l.roofline.bound));
   row.floor_ns = l.roofline.floor_ns;
   row.headroom_ns = l.headroom_ns();
@@ -327,7 +330,7 @@ void fill_timeline(ProfileDocument& d, const Recording& r, const Attribution& a)
   fill_timeline_environment(t, r, a);
 }
 
-void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
+void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a, const ProfileOptions& o) {
   for (const Group& g : a.passes) {
     PassRow row;
     row.name = pass_word(*g.pass);
@@ -368,7 +371,7 @@ void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
     static_cast<MeasuredKernels&>(row) = of_step(g.sums, a.time_ns);
     d.kernels.push_back(std::move(row));
   }
-  for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns, !measured_alone(r)));
+  for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns, !measured_alone(r), o.metrics));
 }
 
 // Of the kernels whose tensor work is known; how much has no floor stands beside them, so that a part does not look like the whole.
@@ -489,7 +492,7 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   if (attribution) {
     for (const MissingRecord& m : attribution->missing)
       if (!reported_by_collector(recording, m.name)) add_missing(d, may_differ ? of_foreign(m) : m);
-    fill_rows(d, recording, *attribution);
+    fill_rows(d, recording, *attribution, options);
     fill_totals(d, recording, *attribution);
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);
     if (!run && attribution->step && recording.session.producer == "cupti") add_missing(d, {"run_info_missing", 1, ""});

@@ -22,6 +22,7 @@ struct ProfileOptions {
   int64_t timed_steps = 0;
   std::string git_revision, build_type;         // of the trainers; a document of another program leaves them out
   std::string profiled_at;                      // UTC, ISO 8601
+  std::vector<std::string> metrics;             // that a user asked for by name
   std::map<std::string, std::string> versions;  // beside those of the recording: cublas, cudnn, …
 };
 

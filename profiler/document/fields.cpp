@@ -477,8 +477,7 @@ const std::vector<Field<LaunchRow>>& fields_of() {
                   {"other_counters",
                    "",
                    "counter",
-                   "counters of `profile --metric` that no other field is read from: value by metric, in CUPTI's base unit; absent: there "
-                   "are none",
+                   "what `profile --metric` asked for: value by metric, in CUPTI's base unit; absent: nothing was asked for by name",
                    &L::other_counters,
                    {},
                    true},

@@ -311,7 +311,7 @@ class NsysReader {
                       r_.source, graphs, graphs == 1 ? "" : "es"));
   }
 
-  // They lack in what is shown: the steps, where there are any, else all.
+  // Says how many are missing from what is shown: from the steps where there are any, else from all.
   void take_out_whole_graphs() {
     const bool steps = std::any_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.step >= 0; });
     std::map<int64_t, std::pair<int64_t, int64_t>> lacking;  // by process: launches and their time

@@ -234,7 +234,7 @@ class Converter {
 
   struct Lack {
     int64_t kernels = 0;        // that have none of a quantity's metrics
-    int64_t without_value = 0;  // of them, for which the report says "n/a" or nothing
+    int64_t without_value = 0;  // of them, which the report has without a number
   };
   using Lacking = std::map<std::string_view, Lack>;  // quantities that a user may have asked for in vain, by name
   void note_lacking(const ForeignResult& f, const std::vector<std::string>& metrics, Lacking& lacking) const {

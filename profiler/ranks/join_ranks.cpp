@@ -403,7 +403,7 @@ void fill_lanes(ProfileDocument& d, const std::vector<Rank>& ranks, size_t main)
     }
 }
 
-// Of the tables, which are those of the main rank: what another rank has of it is no answer.
+// Notices about the tables, which are the main rank's: another rank's are not true of them.
 bool speaks_of_the_tables(const MissingRow& m) { return m.name == "traced_steps_vary" || m.name == "ceilings_of_other_gpu"; }
 
 // Of the other ranks: what the document does not say yet, and whatever makes numbers wrong.

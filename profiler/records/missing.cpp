@@ -27,8 +27,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Hardware counters could not be had, so bytes and tensor use are absent; `doctor` names the cure."},
     {"counters_not_asked", info, "collect", "--no-counters left the hardware counters out, so bytes and tensor use are absent."},
     {"built_in_metrics_not_asked", info, "collect",
-     "--metric read other metrics than the built-in set, so bytes are absent, and tensor use where it is not among them; a metric that no "
-     "column shows is in launches[].other_counters of the document, and in `report --csv FILE --csv-rows launch`."},
+     "--metric read other metrics than the built-in set, so bytes are absent, and tensor use where it is not among them; what was asked "
+     "for is in launches[].other_counters of the document, and in `report --csv FILE --csv-rows launch`."},
     {"counter_set_failed", severe, "collect",
      "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
      "again."},
@@ -116,7 +116,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"clocks_not_aligned", notice, "document",
      "Nothing bounds how far the clocks of these ranks are apart, or the bounds contradict each other; arrivals and skew are absent."},
     {"ranks_counted_in_silence", info, "document",
-     "A kernel that is counted runs alone, and a collective waits for one of another rank. So in the counted steps the ranks exchanged "
+     "A kernel that is counted runs alone, and a collective waits for one of another rank. So in the counted step the ranks exchanged "
      "nothing: every rank's own kernels are counted, those that carry data between ranks are not."},
     {"ranks_not_counted", notice, "document",
      "The ranks did not survive a run with hardware counters, so they were profiled once more without; profile one GPU for counters."},

@@ -24,7 +24,7 @@ class Site:
     op: str
     variants: str = ""
     why: str = ""
-    swap: object = None  # callable on -> None: to ours (True) and back (False)
+    swap: object = None  # callable on: to ours (True) and back (False); off() keeps what it returns until it swaps again
 
 
 class Report:
@@ -49,7 +49,7 @@ class Report:
         self._set(True)
 
     def _set(self, on):
-        """What the swaps returned: what an optimizer can go on with when it is swapped back, as long as somebody keeps it."""
+        """Swaps all sites. While a caller keeps what it returns, an optimizer that is swapped back goes on with its float32 masters."""
         kept = []
         if on != self.on:
             if on:

@@ -166,7 +166,7 @@ def losses(arguments):
             curve, ms = curve_of(arguments, seed, data, arm == "replaced")
             curves[arm].append(curve)
             times[arm].append(ms)
-            print(f"{arm:9} seed {seed}: first {curve[0]:.4f}, mean of the last 20 {training_curves.mean_of_the_last(curve):.4f}"
+            print(f"{arm:9} seed {seed}: first {curve[0]:.4f}, mean of the last {training_curves.WINDOW} {training_curves.mean_of_the_last(curve):.4f}"
                   + (f", {ms:.1f} ms a step" if ms else ""), flush=True)
     print(training_curves.sentence(curves))
     return {"curves": curves, "ms_by_arm": times, "data": arguments.data.name if arguments.data else "a language of 256 words",

@@ -63,7 +63,7 @@ def losses(record):
     times = record.get("ms_by_arm", {})
     told = "; ".join(f"{ARMS[a]} {statistics.median(times[a]):.1f}" for a in arms if all(times.get(a) or [None]))
     return (made_on(record) + f" {steps} steps" + (f" of {record['data']}" if "data" in record else "") + ":\n\n" + table(
-        ("seed", *(f"first loss, {ARMS[a]}" for a in arms), *(f"mean of the last 20, {ARMS[a]}" for a in arms)), rows) +
+        ("seed", *(f"first loss, {ARMS[a]}" for a in arms), *(f"mean of the last {training_curves.WINDOW}, {ARMS[a]}" for a in arms)), rows) +
         f"\n\n{training_curves.sentence(curves)}" + (f" Median ms a step: {told}." if told else ""))
 
 

@@ -500,11 +500,14 @@ TEST(Profile, MetricsThatTheUserAskedForAreInTheDocumentByName) {
   std::erase_if(r.counters, [](const CounterRecord& c) { return c.set != "core"; });
   r.counter_sets[0].metrics = {"sm__foo.sum", "lts__t_bytes.sum", "sm__bar.min"};
   for (CounterRecord& c : r.counters) c.values = {100.0 + static_cast<double>(c.index), 64, -1};
-  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ProfileOptions asked = fixture::options();
+  asked.metrics = {"sm__foo.sum", "lts__t_bytes.sum", "sm__nobody_has_it.sum"};
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), asked);
   const auto second =
       std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "kernel" && l.index == 1; });
   ASSERT_NE(second, d.launches.end());
-  EXPECT_EQ(second->other_counters, (std::map<std::string, double>{{"sm__bar.min", -1}, {"sm__foo.sum", 101}}));
+  EXPECT_EQ(second->other_counters, (std::map<std::string, double>{{"lts__t_bytes.sum", 64}, {"sm__foo.sum", 101}}))
+      << "what nobody asked for by name is of the built-in set";
   EXPECT_EQ(second->l2_bytes, 64);
   const auto copy = std::find_if(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.activity == "copy"; });
   ASSERT_NE(copy, d.launches.end());
@@ -515,7 +518,7 @@ TEST(Profile, MetricsThatTheUserAskedForAreInTheDocumentByName) {
   EXPECT_EQ(missing_row(d, "built_in_metrics_not_asked")->detail, "counted: sm__foo.sum lts__t_bytes.sum sm__bar.min");
   const std::string text = to_json(d);
   EXPECT_EQ(to_json(profile_from_json(text, "p.json")), text);
-  EXPECT_NE(csv_text(d, CsvRows::launch).find(",sm__bar.min=-1;sm__foo.sum=101,"), std::string::npos);
+  EXPECT_NE(csv_text(d, CsvRows::launch).find(",lts__t_bytes.sum=64;sm__foo.sum=101,"), std::string::npos);
   // Bytes among them: nothing of the built-in set that is worth a word is absent.
   r.counter_sets[0].metrics[1] = "dram__bytes_read.sum";
   EXPECT_FALSE(

@@ -404,7 +404,8 @@ TEST(OpSuite, ACandidateThatRoundsThePartsOfASumIsCaught) {
       convert(out, Element::bf16, view(memory_of(Space::host, sums)), c.tensors[0].count());
       return out;
     };
-    const Memory right = in_parts(1), wrong = in_parts(4);
+    const Memory right = in_parts(1);
+    Memory wrong = in_parts(4);
     const auto check = [&](int all, int wrong_one, int not_launched) {
       return check_candidates(Space::host, c, 1e-5, "linear_backward_weight/bf16", c.shape, [=](int number) {
         Candidate out{.of = all, .launched = number != not_launched, .results = std::vector<View>(3)};
@@ -420,6 +421,8 @@ TEST(OpSuite, ACandidateThatRoundsThePartsOfASumIsCaught) {
     EXPECT_TRUE(check(5, 4, 4)[0].passed) << "a search leaves it out";
     EXPECT_TRUE(check(4, 4, -1)[0].passed) << "is not offered";
     EXPECT_TRUE(check(0, 0, -1).empty()) << "had its turn";
+    convert(wrong, Element::bf16, view(memory_of(Space::host, std::vector<double>(24 * 16, NAN))), c.tensors[0].count());
+    EXPECT_FALSE(check(5, 0, -1)[0].passed) << "the right ones behind it do not take the place of what is no number";
   });
   EXPECT_EQ(cases, 1);
 }

@@ -218,7 +218,7 @@ TEST(Attribution, AStepThatLaunchedMoreThanTheOneShownHasNoMedianWithIt) {
       std::find_if(a->missing.begin(), a->missing.end(), [](const MissingRecord& m) { return m.name == "kernel_sequence_changed"; });
   ASSERT_NE(row, a->missing.end());
   EXPECT_EQ(row->count, 2);
-  EXPECT_EQ(row->detail, "step 10: kernels 19, copies 1, memsets 0; in step 12 19, 1, 1");
+  EXPECT_EQ(row->detail, "step 10: kernels 19, copies 1, memsets 0; step 12: 19, 1, 1");
   // Records that were dropped are not counted, which says nothing about what was launched.
   r.missing.push_back({"dropped_activity_records", 2, ""});
   EXPECT_FALSE(is_missing(attribute(r, fixture::input())->missing, "kernel_sequence_changed"));
