@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "base/gpu_uuid.h"
 #include "cli/gpu.h"
 #include "gpt2/cuda/device_info.h"
 
@@ -35,10 +36,7 @@ GpuStatus gpu_status() {
   s.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
   char bus_id[32] = {};
   if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0) == cudaSuccess) s.pci_bus_id = bus_id;
-  s.uuid = "GPU";
-  for (size_t i = 0; i < 16; ++i)
-    s.uuid +=
-        fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", static_cast<unsigned char>(p.uuid.bytes[i]));
+  s.uuid = stepscope::gpu_uuid(p.uuid.bytes);
   return s;
 }
 

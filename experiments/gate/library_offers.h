@@ -1,7 +1,6 @@
 // One of the algorithms that cuBLASLt offers for a product in the place of all. Programs that link this stage have their
-// cublasLtMatmulAlgoGetHeuristic redirected here (the linker's --wrap), in statically linked code; where no OneOffer lives it does what it always
-// does. So a caller
-// that asks for many gets each in turn; the mask with which it asks and what it does with the answer stay its own.
+// cublasLtMatmulAlgoGetHeuristic redirected here (the linker's --wrap), in statically linked code; where no OneOffer lives it does what it
+// always does. So a caller that asks for many gets each in turn; the mask with which it asks and what it does with the answer stay its own.
 #pragma once
 
 namespace gate {

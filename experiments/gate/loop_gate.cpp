@@ -94,8 +94,7 @@ class LoopChecks {
       const Handed& h = taken.handed[i];
       steps_off += h.step != static_cast<int64_t>(i) + 1;
       const double want = known_learning_rate(known, static_cast<int64_t>(i) + 1);
-      const double off = std::abs(static_cast<double>(h.adamw.learning_rate) - want) / want;
-      if (!std::isnan(worst) && !(off <= worst)) worst = off;
+      keep_worst(worst, std::abs(static_cast<double>(h.adamw.learning_rate) - want) / want);
       settings_off += h.adamw.beta1 != o.adamw.beta1 || h.adamw.beta2 != o.adamw.beta2 || h.adamw.eps != o.adamw.eps ||
                       h.adamw.weight_decay != o.adamw.weight_decay || h.adamw.clip != o.adamw.clip;
       settings_off += static_cast<int64_t>(h.inputs.size()) != accumulation;

@@ -10,6 +10,7 @@
 
 #include "base/temporary_folder.h"
 #include "experiments/gate/loop_run.h"
+#include "experiments/gate/metrics.h"
 #include "experiments/gate/random.h"
 #include "gpt2/training_state.h"
 
@@ -148,8 +149,7 @@ std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
     double want = 0;
     for (const BatchOfFile& b : batches) want += Scripted::loss_of(b.inputs) / static_cast<double>(batches.size());
     double worst = result.val_losses.size() < 2 ? INFINITY : 0;
-    for (const double loss : result.val_losses)
-      if (const double off = std::abs(loss - want) / want; !std::isnan(worst) && !(off <= worst)) worst = off;
+    for (const double loss : result.val_losses) keep_worst(worst, std::abs(loss - want) / want);
     results.push_back(make_result("loop", fmt::format("validation of {}{}", asked, times > 1 ? fmt::format(", {} files", times) : ""),
                                   {{"relative", worst, 1e-12, -1}}));
   };

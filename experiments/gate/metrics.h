@@ -3,11 +3,17 @@
 // its own. Anything not finite, on either side, makes the errors NaN or infinite, and only `error <= budget`
 // passes: so NaN fails.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace gate {
+
+// A maximum that keeps a NaN: what comes behind it compares false with it, either way.
+inline void keep_worst(double& worst, double x) {
+  if (!std::isnan(worst) && !(x <= worst)) worst = x;
+}
 
 struct ErrorMetrics {
   double norm = 0;       // |got - want| / |want|  (0 if both are all zeros, infinite if only `want` is)

@@ -366,7 +366,7 @@ class Checks : public ModelRun {
     double worst = 0;
     for (size_t i = 0; i < without.losses.size(); ++i) {
       differ += !(with.losses[i] == without.losses[i]) || !(with.norms[i] == without.norms[i]);
-      if (const double off = std::abs(with.losses[i] / without.losses[i] - 1); !std::isnan(worst) && !(off <= worst)) worst = off;
+      keep_worst(worst, std::abs(with.losses[i] / without.losses[i] - 1));
     }
     if (!options_.deterministic) return add(make_result("between steps", "loss", {{"relative", worst, budgets_.trajectory, -1}}));
     add(must_be_zero("between steps", "loss and norm", differ, "steps"));

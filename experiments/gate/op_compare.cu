@@ -289,8 +289,7 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 double worst_element(Space space, View got, View want, int64_t n) {
   const double floor = 0.05 * root_mean_square(space, want, n);
   double worst = 0;
-  for (double x : list_chunks<double>(space, n, WorstTerm{got, want, floor}))
-    if (!(x <= worst) && !std::isnan(worst)) worst = x;
+  for (double x : list_chunks<double>(space, n, WorstTerm{got, want, floor})) keep_worst(worst, x);
   return worst;
 }
 
@@ -350,7 +349,7 @@ WorstLean worst_lean_along(Space space, View got, View want, View along, int64_t
     const auto further = static_cast<double>(counted[i].further), nearer = static_cast<double>(counted[i].nearer);
     if (further + nearer == 0) continue;
     const double all = static_cast<double>(counted[i].all), share = std::abs(further - nearer) / all,
-                 of_limit = share / (kLeanGranted + 6 * std::sqrt(further + nearer) / all);
+                 of_limit = share / lean_limit({.deviation = std::sqrt(further + nearer) / all}, bits, 0);
     if (of_limit > worst.of_limit) worst = {of_limit, static_cast<int64_t>(i)};
   }
   return worst;

@@ -365,17 +365,15 @@ class OpChecks {
     std::unique_ptr<Bench> bench;
     try {
       bench = std::make_unique<Bench>(c, variant, options_.seed + 1);
-      bench->run(context, stream_, variant, Poison::nan, nullptr);
+      // Of finite numbers where others are asked for: what is not written is one.
+      bench->run(context, stream_, variant, c.not_finite ? Poison::garbage : Poison::nan, nullptr);
     } catch (const stepscope::InputError& e) {
       return refuse(e.what(), false);
     } catch (const stepscope::MachineError& e) {
       return refuse(e.what(), true);
     }
     ++record.ran;
-    if (c.not_finite) {
-      bench->run(context, stream_, variant, Poison::garbage, nullptr);  // of finite numbers: what is not written is one
-      return c.judge(bench->results(), name, detail, report_);
-    }
+    if (c.not_finite) return c.judge(bench->results(), name, detail, report_);
     const bool is_baseline = !std::exchange(baseline.made, true);
     const std::vector<Memory> first = bench->results();
     const bool repeats = trainer_.repeats(c.op, variant);

@@ -57,13 +57,14 @@ void compare_sequences(const Recording& r, const std::vector<StepRecord>& traced
     if (why.empty()) continue;
     if (differing++ == 0) first = fmt::format("step {}: {}", number, why);
   }
-  for (const StepRecord& s : traced) {
-    if (!record || steps.contains(s.step) || !counts_are_of_launches(r)) continue;
-    if (std::tie(s.kernels, s.copies, s.memsets) == std::tie(record->kernels, record->copies, record->memsets)) continue;
-    if (differing++ == 0)
-      first = fmt::format("step {}: kernels {}, copies {}, memsets {}; step {}: {}, {}, {}", s.step, s.kernels, s.copies, s.memsets,
-                          *t.step, record->kernels, record->copies, record->memsets);
-  }
+  if (record && counts_are_of_launches(r))
+    for (const StepRecord& s : traced) {
+      if (steps.contains(s.step) || std::tie(s.kernels, s.copies, s.memsets) == std::tie(record->kernels, record->copies, record->memsets))
+        continue;
+      if (differing++ == 0)
+        first = fmt::format("step {}: kernels {}, copies {}, memsets {}; step {}: {}, {}, {}", s.step, s.kernels, s.copies, s.memsets,
+                            *t.step, record->kernels, record->copies, record->memsets);
+    }
   if (differing) t.missing.push_back({"kernel_sequence_changed", differing, first});
 }
 

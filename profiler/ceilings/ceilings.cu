@@ -4,11 +4,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/gpu_uuid.h"
 #include "base/statistics.h"
 #include "base/utc.h"
 #include "profiler/ceilings/ceilings.h"
@@ -135,18 +135,6 @@ std::string cuda_version_of_driver() {
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
 }
 
-// As the collector spells it, whose documents are compared with this.
-std::string uuid_text(const cudaDeviceProp& p) {
-  std::string text = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(p.uuid.bytes[i]));
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += hex;
-  }
-  return text;
-}
-
 cudaDeviceProp properties() {
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, 0), "cudaGetDeviceProperties");
@@ -155,13 +143,13 @@ cudaDeviceProp properties() {
 
 }  // namespace
 
-DeviceIdentity device_identity() { return {uuid_text(properties()), cuda_version_of_driver()}; }
+DeviceIdentity device_identity() { return {stepscope::gpu_uuid(properties().uuid.bytes), cuda_version_of_driver()}; }
 
 MeasuredCeilings measure_ceilings() {
   const cudaDeviceProp p = properties();
   MeasuredCeilings c;
   c.device = p.name;
-  c.uuid = uuid_text(p);
+  c.uuid = stepscope::gpu_uuid(p.uuid.bytes);
   c.measured_at = stepscope::now_utc();
   {
     Buffer a(kBytes), b(kBytes);

@@ -4,9 +4,10 @@
 
 #include <array>
 #include <atomic>
-#include <cstdio>
 #include <fstream>
 #include <utility>
+
+#include "base/gpu_uuid.h"
 
 namespace profiler::collect {
 namespace {
@@ -48,16 +49,7 @@ std::map<std::string, std::string> describe_device(CUdevice device) {
   if (!cu || cu->device_name(name.data(), static_cast<int>(name.size()), device) != CUDA_SUCCESS) return facts;
   facts["name"] = name.data();
   CUuuid uuid{};
-  if (cu->device_uuid(&uuid, device) == CUDA_SUCCESS) {
-    std::string text = "GPU-";
-    for (int i = 0; i < 16; ++i) {
-      std::array<char, 4> hex{};
-      std::snprintf(hex.data(), hex.size(), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
-      if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-      text += hex.data();
-    }
-    facts["uuid"] = text;
-  }
+  if (cu->device_uuid(&uuid, device) == CUDA_SUCCESS) facts["uuid"] = stepscope::gpu_uuid(uuid.bytes);
   std::array<char, 32> pci{};
   if (cu->device_pci(pci.data(), static_cast<int>(pci.size()), device) == CUDA_SUCCESS) facts["pci_bus_id"] = pci.data();
   size_t bytes = 0;

@@ -42,8 +42,8 @@ void EnvironmentSampler::run(std::string pci_bus_id) {
   while (!stopping_) {
     lock.unlock();
     const Phase phase = phase_;
-    const bool watching = energy.watches(phase) && read_energy;
-    if (watching && now_ns() >= energy.next_ns()) watch_energy();
+    const bool watching = energy.watches(phase);
+    if (watching && read_energy && now_ns() >= energy.next_ns()) watch_energy();
     if (now_ns() >= next_sample_ns) {
       next_sample_ns = now_ns() + (phase == Phase::timed ? 100'000'000 : 20'000'000);
       why = sample_once(*device, phase);

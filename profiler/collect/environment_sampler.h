@@ -1,6 +1,7 @@
 // Clocks, power, temperature and throttle reasons while steps run, by NVML from a thread of its own: every 20
 // ms, and every 100 ms in the timed phase, so that the sampling itself cannot be seen in the step times. Until a
-// phase other than warm-up and timed begins also the jumps of the energy counter (energy_watch.h). NVML is opened at run time; without it there are no samples and a reason.
+// phase other than warm-up and timed begins also the jumps of the energy counter (energy_watch.h). NVML is opened at run time; without it there
+// are no samples and a reason.
 #pragma once
 #include <atomic>
 #include <condition_variable>
