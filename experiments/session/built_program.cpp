@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "base/errors.h"
 #include "base/process.h"
 #include "base/read_file.h"
+#include "base/sha256.h"
 #include "experiments/runner/arm.h"
 #include "experiments/session/child_output.h"
 
@@ -107,7 +107,10 @@ std::string why_not_since(const BuildOptions& o, const std::string& revision, co
 std::string take_revision(const BuildOptions& o, const fs::path& tree, const std::string& revision) {
   const ChildOutput name =
       run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"});
-  if (!succeeded(name)) throw InputError(fmt::format("'{}': git knows no such revision in {}", revision, o.root.string()));
+  // Of a name that it does not know it says nothing; anything else is a refusal of the whole tree, such as one of another owner.
+  if (!succeeded(name))
+    throw InputError(fmt::format("'{}': git knows no such revision in {}{}", revision, o.root.string(),
+                                 name.text.empty() ? "" : ": " + first_line(name.text)));
   const std::string commit = first_line(name.text), archive = tree.string() + ".tar";
   for (const Arguments& argv : {Arguments{"git", "-C", o.root.string(), "archive", "--format=tar", "-o", archive, commit},
                                 Arguments{"tar", "-xf", archive, "-C", tree.string()}})
@@ -156,15 +159,13 @@ Arguments configure_flags(const fs::path& cache) {
   return out;
 }
 
-// Only one process at a time changes what lies in the folder; the lock goes with the descriptor. Throws Interrupted.
-gpt2::Descriptor locked(const fs::path& folder, const BuildOptions& o) {
-  gpt2::Descriptor lock(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.get() < 0) throw MachineError(fmt::format("{}: cannot be written", (folder / "lock").string()));
-  for (bool said = false; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;) {
-    if (o.stop && o.stop->load()) throw Interrupted();
-    if (!std::exchange(said, true)) fmt::print(stderr, "stepscope: another process builds in {}: waiting for it\n", folder.string());
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
+// Refused and not waited for: the other may measure for hours, and two commands that have a patch each which the other needs would wait for
+// ever.
+std::shared_ptr<const gpt2::Descriptor> locked(const fs::path& folder) {
+  const auto lock = std::make_shared<const gpt2::Descriptor>(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!*lock) throw MachineError(fmt::format("{}: cannot be written", (folder / "lock").string()));
+  if (!gpt2::lock_as_writer(lock->get(), false))
+    throw MachineError(fmt::format("{}: another command builds an arm there, or measures it; wait until it has ended", folder.string()));
   return lock;
 }
 
@@ -208,18 +209,25 @@ class Build {
 
 }  // namespace
 
+std::string arm_folder(const Sources& sources) {
+  if (sources.patch.empty()) return "revision";
+  std::error_code unresolved;
+  fs::path file = fs::weakly_canonical(sources.patch, unresolved);
+  if (unresolved) file = fs::absolute(sources.patch).lexically_normal();
+  return fmt::format("{}-{:.8}", file.stem().string(), gpt2::sha256_text(file.string()));
+}
+
 BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
   const fs::path build = fs::absolute(o.program).parent_path().parent_path(), cache = build / "CMakeCache.txt";
   if (!fs::exists(cache))
     throw MachineError(fmt::format("{} does not lie in a build folder (there is no {}): an arm of other sources is built with its flags",
                                    o.program.string(), cache.string()));
-  const std::string name = sources.patch.empty() ? "revision" : sources.patch.stem().string();
-  const fs::path folder = build / "arms" / name, tree = folder / "tree", fresh = folder / "fresh";
+  const fs::path folder = build / "arms" / arm_folder(sources), tree = folder / "tree", fresh = folder / "fresh";
   fs::create_directories(folder);
-  const gpt2::Descriptor lock = locked(folder, o);
+  BuiltProgram out;
+  out.lock = locked(folder);
   fs::remove_all(fresh);
   fs::create_directories(fresh);
-  BuiltProgram out;
   out.root = tree;
   out.program = folder / "build/bin" / o.program.filename();
   if (sources.patch.empty()) {

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "base/atomic_file.h"
 #include "experiments/plan/experiment_file.h"
 
 namespace experiments {
@@ -15,6 +17,8 @@ struct BuiltProgram {
   std::filesystem::path root, program;  // its source tree; `stepscope`, or `stepscope-host` where that is the program here
   std::string commit;                   // full name; "" of a patch
   std::string notice = {};              // said on stderr of a revision that HEAD does not contain; "" of others
+  // While it is held no other command builds in that folder, which would replace the program that is measured. Null of the program here.
+  std::shared_ptr<const gpt2::Descriptor> lock = {};
 };
 
 struct BuildOptions {
@@ -29,8 +33,12 @@ struct BuildOptions {
 // Copies the tree as it stands (what git tracks, and what it does not ignore; without a repository all but build folders) and applies the patch, or takes the revision out of git; then
 // builds. Tree and objects stay below the build folder of `program`, in arms/NAME, so that the next build of that name compiles what differs.
 // Throws stepscope::InputError for an unknown revision, a patch that does not apply (with git's words) and sources that do not compile (with
-// the first error and the log's name); stepscope::MachineError without git, tar, cmake or a build folder; Interrupted.
+// the first error and the log's name); stepscope::MachineError without git, tar, cmake or a build folder, and where another command holds what
+// it built under that name; Interrupted.
 BuiltProgram build_program(const BuildOptions& options, const Sources& sources);
+
+// "revision", or "STEM-HASH" of a patch's place: two of one file name are two programs, and one that is edited keeps its objects.
+std::string arm_folder(const Sources& sources);
 
 // Why the patch cannot be applied to the tree as it stands, in git's words; "" = it can.
 std::string why_not_applicable(const std::filesystem::path& root, const std::filesystem::path& patch);

@@ -64,7 +64,8 @@ std::string differing_gate(const fs::path& a, const fs::path& b) {
   return files.empty() ? "" : fmt::format("the gate differs between the arms: {}", fmt::join(files, ", "));
 }
 
-std::string key_of(const Sources& sources) { return sources.patch.string() + "|" + sources.revision; }
+// By the folder: what is built twice into one would be refused by its own lock.
+std::string key_of(const Sources& sources) { return arm_folder(sources) + "|" + sources.revision; }
 
 double planted_percent(const std::string& plant_gpu) {
   const auto spec = gate::plant_spec(plant_gpu);

@@ -1,6 +1,7 @@
 // The program of an arm with other sources, with a small CMake project in the place of stepscope.
 #include "experiments/session/built_program.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 class BuiltPrograms : public ::testing::Test {
  protected:
@@ -52,13 +54,16 @@ class BuiltPrograms : public ::testing::Test {
     run({"git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "x"});
   }
   // As `git diff` writes it: a patch that replaces the line of other.cpp.
-  fs::path patch(const std::string& from, const std::string& to) const {
-    const fs::path file = folder_ / "faster.patch";
+  fs::path patch(const std::string& from, const std::string& to, const std::string& folder = "") const {
+    const fs::path file = folder_ / folder / "faster.patch";
+    fs::create_directories(file.parent_path());
     std::ofstream(file) << "diff --git a/other.cpp b/other.cpp\n--- a/other.cpp\n+++ b/other.cpp\n@@ -1 +1 @@\n-" << from << "\n+" << to
                         << "\n";
     return file;
   }
   static std::string says(const BuiltProgram& built) { return run_to_end({built.program.string()}, 60, nullptr, false).text; }
+  // Of faster.patch.
+  fs::path arm() const { return folder_ / "build/release/arms" / arm_folder({folder_ / "faster.patch", {}}); }
   std::string error_of(const Sources& sources) const {
     try {
       build_program(options_, sources);
@@ -93,13 +98,46 @@ TEST_F(BuiltPrograms, with_a_patch_need_no_repository) {
 
 TEST_F(BuiltPrograms, compile_again_only_what_differs) {
   const Sources sources{patch(kOther, "const char* other() { return \"patched\"; }"), {}};
-  const BuiltProgram built = build_program(options_, sources);
-  const fs::path objects = built.program.parent_path().parent_path() / "CMakeFiles/stepscope.dir";
+  const fs::path objects = build_program(options_, sources).program.parent_path().parent_path() / "CMakeFiles/stepscope.dir";
   const auto main_before = fs::last_write_time(objects / "main.cpp.o"), other_before = fs::last_write_time(objects / "other.cpp.o");
   patch(kOther, "const char* other() { return \"again\"; }");
   EXPECT_EQ(says(build_program(options_, sources)), "first again mine\n");
   EXPECT_EQ(fs::last_write_time(objects / "main.cpp.o"), main_before);
   EXPECT_GT(fs::last_write_time(objects / "other.cpp.o"), other_before);
+}
+
+// The second was built over the first before either was measured, and the page of each named its own patch.
+TEST_F(BuiltPrograms, of_two_patches_with_one_file_name_lie_apart) {
+  std::vector<fs::path> trees;
+  options_.check = [&](const fs::path& tree) {
+    trees.push_back(tree);
+    throw stepscope::InputError("not compiled");
+  };
+  for (const char* word : {"one", "two"})
+    error_of({patch(kOther, fmt::format("const char* other() {{ return \"{}\"; }}", word), word), {}});
+  ASSERT_EQ(trees.size(), 2u);
+  EXPECT_THAT(stepscope::read_file(trees[0] / "other.cpp"), HasSubstr("one"));
+  EXPECT_THAT(stepscope::read_file(trees[1] / "other.cpp"), HasSubstr("two"));
+  EXPECT_EQ(arm_folder({folder_ / "one/faster.patch", {}}), arm_folder({folder_ / "two/../one/./faster.patch", {}}));
+}
+
+// A second `since` of another revision built over the arm that the first was measuring.
+TEST_F(BuiltPrograms, that_are_measured_are_not_built_over) {
+  run({"git", "tag", "before"});
+  write("other.cpp", "const char* other() { return \"newer\"; }\n");
+  commit();
+  {
+    const BuiltProgram measured = build_program(options_, {{}, "before"});
+    EXPECT_THAT(
+        [&] {
+          build_program(options_, {{}, "HEAD"});
+        },
+        ThrowsMessage<stepscope::MachineError>(HasSubstr("arms/revision: another command builds an arm there, or measures it")));
+    EXPECT_EQ(says(measured), "first other mine\n");
+    EXPECT_EQ(stepscope::read_file(measured.root / "other.cpp"), kOther + "\n");
+  }
+  options_.check = [](const fs::path&) { throw stepscope::InputError("free again"); };
+  EXPECT_EQ(error_of({{}, "HEAD"}), "free again");
 }
 
 TEST_F(BuiltPrograms, of_a_revision_have_its_sources_also_where_they_are_older_than_the_objects) {
@@ -121,23 +159,31 @@ TEST_F(BuiltPrograms, of_a_revision_that_head_does_not_contain_say_where_the_two
   run({"git", "checkout", "-q", "base"});
   write("main.cpp", "#include <cstdio>\nconst char* other();\nint main() { std::printf(\"mine %s %s\\n\", other(), WORD); }\n");
   commit();
-  const BuiltProgram built = build_program(options_, {{}, "others"});
-  EXPECT_EQ(says(built), "first others mine\n");
+  EXPECT_EQ(says(build_program(options_, {{}, "others"})), "first others mine\n");
+  const auto notice_of = [&](const char* revision) { return build_program(options_, {{}, revision}).notice; };
   const std::string base = run_to_end({"git", "-C", folder_.string(), "rev-parse", "base"}, 60, nullptr, false).text.substr(0, 12);
   EXPECT_EQ(
-      built.notice,
+      notice_of("others"),
       "others is not in the history of HEAD, so the verdict is of its own changes too; the changes of this tree alone are those since " +
           base);
-  EXPECT_EQ(build_program(options_, {{}, "base"}).notice, "");
-  EXPECT_EQ(build_program(options_, {{}, "HEAD"}).notice, "");
+  EXPECT_EQ(notice_of("base"), "");
+  EXPECT_EQ(notice_of("HEAD"), "");
+}
+
+// "no such revision" was all that one read of a tree of another owner.
+TEST_F(BuiltPrograms, of_a_revision_that_git_does_not_look_up_say_why) {
+  setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", 1);
+  const std::string error = error_of({{}, "HEAD"});
+  unsetenv("GIT_TEST_ASSUME_DIFFERENT_OWNER");
+  EXPECT_THAT(error, HasSubstr("git knows no such revision in " + folder_.string() + ": fatal: detected dubious ownership"));
+  EXPECT_THAT(error_of({{}, "no-such"}), ::testing::EndsWith("git knows no such revision in " + folder_.string()));
 }
 
 TEST_F(BuiltPrograms, are_refused_with_the_reason) {
   EXPECT_THAT(error_of({patch("something else", "x"), {}}), AllOf(HasSubstr("faster.patch does not apply to"), HasSubstr("other.cpp")));
   EXPECT_THAT(error_of({patch(kOther, "const char* other() { return 1 +; }"), {}}),
               AllOf(HasSubstr("faster.patch does not build"), HasSubstr("error:"), HasSubstr("build.log")));
-  EXPECT_THAT(stepscope::read_file(folder_ / "build/release/arms/faster/build.log"),
-              AllOf(HasSubstr("return 1 +;"), HasSubstr("ninja: build stopped")));
+  EXPECT_THAT(stepscope::read_file(arm() / "build.log"), AllOf(HasSubstr("return 1 +;"), HasSubstr("ninja: build stopped")));
   EXPECT_THAT(error_of({{}, "no-such"}), AllOf(HasSubstr("'no-such'"), HasSubstr("no such revision")));
   EXPECT_THAT(error_of({{}, "--all"}), HasSubstr("no such revision"));
   options_.program = folder_ / "elsewhere/bin/stepscope";
@@ -150,7 +196,7 @@ TEST_F(BuiltPrograms, are_not_compiled_where_the_check_of_their_tree_throws) {
     throw stepscope::InputError("not worth it");
   };
   EXPECT_EQ(error_of({patch(kOther, "const char* other() { return \"patched\"; }"), {}}), "not worth it");
-  EXPECT_FALSE(fs::exists(folder_ / "build/release/arms/faster/build"));
+  EXPECT_FALSE(fs::exists(arm() / "build"));
 }
 
 TEST_F(BuiltPrograms, are_not_built_any_further_after_an_interrupt) {
