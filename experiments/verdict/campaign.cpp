@@ -100,6 +100,7 @@ void correct_family(std::vector<VerdictDocument>& documents, const std::vector<s
       if (w.reason == reason::kSameCode) {  // claims nothing, and is no test of an effect
         d.verdict = Verdict::same;
         d.p_value.reset();
+        d.campaign_p.reset();
       }
       decisions.push_back(std::move(d));
       where.emplace_back(i, k);

@@ -142,7 +142,9 @@ const List<WorkloadSection>& FieldsOf<WorkloadSection>::list() {
       field<&W::model>("model", "", "preset"),
       field<&W::batch_size>("batch_size", "", "B; 0 for two commands"),
       field<&W::seq_len>("seq_len", "", "T; 0 for two commands"),
-      field<&W::a_gpus>("a_gpus", "", "GPUs of arm A, each with batch_size; absent with b_gpus: both have one"),
+      field<&W::a_gpus>("a_gpus", "",
+                        "GPUs of arm A, each with batch_size; absent with b_gpus: both have one. Clock, power, energy and heat are the "
+                        "first GPU's alone"),
       field<&W::b_gpus>("b_gpus", "", "GPUs of arm B"),
       optional_field<&W::matmul>("matmul", "", "absent: the trainer's default"),
       field<&W::verdict>("verdict", "", "faster, slower, same, undecided or invalid; B against A"),

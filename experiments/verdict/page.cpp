@@ -165,6 +165,8 @@ std::optional<double> step_in_turns(const WorkloadSection& w, char arm) {
   return median_step_ns(w.pairs, arm);
 }
 
+bool has_as_many_gpus(const WorkloadSection& w) { return !w.a_gpus || !w.b_gpus || *w.a_gpus == *w.b_gpus; }
+
 std::string sustained_rows(const WorkloadSection& w) {
   const SustainedSection& s = *w.sustained;
   std::string out =
@@ -177,7 +179,7 @@ std::string sustained_rows(const WorkloadSection& w) {
                        number(s.b.sm_clock_mhz, 0), ratio_text(s.sm_clock));
   if (s.a.joules_per_step || s.b.joules_per_step)
     out += fmt::format("| energy, J/step | {} | {} | {} |\n", number(s.a.joules_per_step, 2), number(s.b.joules_per_step, 2),
-                       ratio_text(s.joules_per_step));
+                       has_as_many_gpus(w) ? ratio_text(s.joules_per_step) : "-");  // one GPU's share of each is no ratio of steps
   if (s.a.power_w || s.b.power_w)
     out += fmt::format("| power, W{} | {} | {} | {} |\n", s.power_limit_w ? fmt::format(" (limit {:.0f})", *s.power_limit_w) : "",
                        number(s.a.power_w, 0), number(s.b.power_w, 0), cap_cost_text(w));
@@ -224,9 +226,19 @@ std::string shared_text(const WorkloadSection& w) {
   return fmt::format("Arm A's processes also served {}: an error of theirs is in all of these verdicts.\n", w.sustained->shared_with);
 }
 
+bool is_known(const SustainedArm& arm) { return arm.sm_clock_mhz || arm.joules_per_step || arm.power_w; }
+
+// The device watch has one GPU.
 std::string gpus_text(const WorkloadSection& w) {
-  if (!w.a_gpus || !w.b_gpus || *w.a_gpus == *w.b_gpus) return "";
-  return "The arm of fewer GPUs ran on the first ones, and more are as fast as the slowest of them: where GPUs differ, B / A does too.\n";
+  if (!w.a_gpus || !w.b_gpus) return "";
+  const bool was_watched =
+      w.sustained ? is_known(w.sustained->a) || is_known(w.sustained->b) : w.environment.sampled_blocks.value_or(0) > 0;
+  std::string out;
+  if (!has_as_many_gpus(w))
+    out = "The arm of fewer GPUs ran on the first ones, and more are as fast as the slowest of them: where GPUs differ, B / A does too. ";
+  if (was_watched) out += "Clock, energy and power are those of the first GPU alone; nobody looked for other processes on the others. ";
+  if (!out.empty()) out.back() = '\n';
+  return out;
 }
 
 std::string workload_section(const WorkloadSection& w, const ThresholdsSection& t) {
@@ -283,7 +295,6 @@ std::string step_lines(const WorkloadSection& w) {
                        ratio_text(w.statistics));
   if (w.procedure == Procedure::alone)
     out += fmt::format("  step at equal clocks ({}): B / A {}\n", equal_clocks_words(w), ratio_text(w.at_equal_clocks()));
-  const auto is_known = [](const SustainedArm& arm) { return arm.sm_clock_mhz || arm.joules_per_step || arm.power_w; };
   if (w.sustained && (is_known(w.sustained->a) || is_known(w.sustained->b))) {
     const SustainedSection& s = *w.sustained;
     out += fmt::format("  SM clock {} MHz; {} J/step; {} W{}", both(s.a.sm_clock_mhz, s.b.sm_clock_mhz, 0),

@@ -17,6 +17,7 @@
 namespace experiments {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -220,8 +221,19 @@ TEST(alone, page_says_what_both_arms_have_and_that_gpus_differ) {
   d.workloads[0].a_gpus = d.workloads[0].b_gpus = 2;
   EXPECT_THAT(page_of(d), HasSubstr(", against the defaults with `--variant communication=zero1`.\n"));
   EXPECT_THAT(page_of(d), Not(HasSubstr("ran on the first ones")));
+  // Figures of one GPU were read as those of all.
+  const std::string watched =
+      "Clock, energy and power are those of the first GPU alone; nobody looked for other processes on the others.\n";
+  for (const std::string& text : {page_of(d), summary_of(d)}) EXPECT_THAT(text, HasSubstr(watched));
+  EXPECT_THAT(page_of(document({alone(-0.5)})), Not(HasSubstr(watched)));
+  EXPECT_THAT(page_of(d), HasSubstr("| energy, J/step | 6.20 | 6.17 | -0.50% ["));
   d.workloads[0].a_gpus = 1;
-  for (const std::string& text : {page_of(d), summary_of(d)}) EXPECT_THAT(text, HasSubstr("The arm of fewer GPUs ran on the first ones"));
+  for (const std::string& text : {page_of(d), summary_of(d)})
+    EXPECT_THAT(text, AllOf(HasSubstr("The arm of fewer GPUs ran on the first ones"), HasSubstr("B / A does too. " + watched)));
+  EXPECT_THAT(page_of(d), HasSubstr("| energy, J/step | 6.20 | 6.17 | - |\n"));
+  VerdictDocument on_cpus = d;  // nothing of a GPU is known
+  for (SustainedArm* arm : {&on_cpus.workloads[0].sustained->a, &on_cpus.workloads[0].sustained->b}) *arm = {};
+  EXPECT_THAT(page_of(on_cpus), Not(HasSubstr("Clock, energy and power")));
   d.code.a_revision = "abc";
   EXPECT_THAT(page_of(d), HasSubstr(", against the defaults.\n")) << "flags of `experiment since` are its own";
 }

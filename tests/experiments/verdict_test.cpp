@@ -230,6 +230,12 @@ TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
   std::vector<VerdictDocument> one{document({weak}, "weak"), document({identical}, "identical")};
   EXPECT_EQ(correct_campaign(one, {}), (std::vector<bool>{false, false}));
   EXPECT_EQ(one[0].verdict, Verdict::faster);
+  // Nor does one whose p leaves Holm's first level to the other.
+  identical.log = result(0, 0.2).log;
+  one = {document({weak}, "weak"), document({identical}, "identical")};
+  ASSERT_GT(one[1].workloads[0].statistics.campaign_p_value.value_or(0), 0.1);
+  EXPECT_EQ(correct_campaign(one, {}), (std::vector<bool>{false, false}));
+  EXPECT_EQ(one[0].verdict, Verdict::faster);
 }
 
 class Files : public ::testing::Test {
