@@ -46,17 +46,23 @@ Results results_of(const VerdictFlags& f, const fs::path& root) {
   return {folder, experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder))};
 }
 
-void tell(const VerdictDocument& document, const VerdictFlags& f, const Results& results, int& exit_code) {
+// Where it is kept; before a word is printed, because a pipe that nobody reads ends the command.
+void keep(const VerdictDocument& document, const Results& results) {
+  if (!results.folder.empty()) experiments::save_verdict(results.folder / "verdict.json", document);
+}
+
+void tell(const VerdictDocument& document, const VerdictFlags& f, int& exit_code) {
   fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
-  if (!results.folder.empty()) experiments::save_verdict(results.folder / "verdict.json", document);
   exit_code = experiments::exit_code_of(document.verdict);
 }
 
 // Runs two commands to their end. The flags of stepping arms mean nothing here.
 void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
   const Results results = results_of(f, root);
-  tell(session.run_commands({f.a, f.b, f.step_regex, f.skip_steps, f.recorded, f.gate_command}, results.ledger), f, results, exit_code);
+  const VerdictDocument document = session.run_commands({f.a, f.b, f.step_regex, f.skip_steps, f.recorded, f.gate_command}, results.ledger);
+  keep(document, results);
+  tell(document, f, exit_code);
 }
 
 // Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
@@ -66,7 +72,8 @@ void check_arguments(const Experiment& e) {
     TrainerFlags flags;
     add_trainer_flags(parser, flags);
     ExchangeFlags exchange;
-    const bool several = experiments::gpus_of(e, w, arm) > 1;
+    const int64_t gpus = experiments::gpus_of(e, w, arm);
+    const bool several = gpus > 1;
     if (several) add_exchange_flags(parser, exchange);
     try {
       parser.parse(experiments::trainer_arguments(e, w, arm));
@@ -80,6 +87,7 @@ void check_arguments(const Experiment& e) {
     if (several) {
       const std::vector<std::string> of_ranks = as_arguments(exchange);
       all.insert(all.end(), of_ranks.begin(), of_ranks.end());
+      all.insert(all.end(), {"--gpus", std::to_string(gpus)});
     }
     return all;
   };
@@ -137,8 +145,7 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   e.since = f.revision;
   e.compound = true;
   e.trainer = flags.trainer;
-  e.flags = as_arguments(flags, flags.steps);
-  e.flags.erase(e.flags.begin());  // "train"
+  e.flags = arguments_beyond_defaults(flags);
   e.workloads.push_back({flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt});
   if (f.measure.minimum_effect_pct > 0) e.minimum_effect_pct = f.measure.minimum_effect_pct;
   const CatchInterrupt guard;
@@ -154,8 +161,9 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
                               : fmt::format("same: {}", same.what()));
     return;
   }
-  tell(document, f, results, exit_code);
+  keep(document, results);
   if (!results.folder.empty()) experiments::write_page(results.folder / experiments::kPageName, document);
+  tell(document, f, exit_code);
 }
 
 void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code) {

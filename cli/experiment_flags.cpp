@@ -150,7 +150,8 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   experiments::SessionOptions o;
   o.root = source_root();
   o.program = line.program();
-  o.built_here = fs::path(o.root) == fs::path(kSourceDir);
+  std::error_code no_tree;
+  o.built_here = fs::equivalent(o.root, kSourceDir, no_tree);
   o.command = typed(line);
   o.git_revision = kGitRevision;
   const GpuStatus gpu = gpu_status();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -276,17 +277,21 @@ void refuse_val_data(const TrainerFlags& f) {
   if (!f.val_data.empty()) throw InputError("--val-data: the steps that are measured have no validation loss; leave it out");
 }
 
-std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
-  std::vector<std::string> a{"train", "--trainer", f.trainer, "--model", f.model};
-  auto add = [&](const char* flag, const std::string& value) { a.insert(a.end(), {flag, value}); };
-  if (!f.data.empty()) {
-    a.emplace_back("--data");
-    a.insert(a.end(), f.data.begin(), f.data.end());
-  }
-  if (!f.val_data.empty()) {
-    a.emplace_back("--val-data");
-    a.insert(a.end(), f.val_data.begin(), f.val_data.end());
-  }
+namespace {
+
+// Each flag with its values, as `train` takes it.
+std::vector<std::vector<std::string>> written_flags(const TrainerFlags& f, int64_t steps) {
+  std::vector<std::vector<std::string>> a;
+  auto add = [&](const char* flag, const std::string& value) { a.push_back({flag, value}); };
+  auto add_files = [&](const char* flag, const std::vector<std::string>& files) {
+    if (files.empty()) return;
+    a.push_back({flag});
+    a.back().insert(a.back().end(), files.begin(), files.end());
+  };
+  add("--trainer", f.trainer);
+  add("--model", f.model);
+  add_files("--data", f.data);
+  add_files("--val-data", f.val_data);
   add("--batch-size", std::to_string(f.batch_size));
   add("--seq-len", std::to_string(f.seq_len));
   add("--steps", std::to_string(steps));
@@ -294,14 +299,14 @@ std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
   for (const std::string& v : f.variants) add("--variant", v);
   add("--recompute", f.recompute);
   add("--weight-rounding", f.weight_rounding);
-  if (f.deterministic) a.emplace_back("--deterministic");
+  if (f.deterministic) a.push_back({"--deterministic"});
   if (f.direct_steps > 0) {
     add("--direct-from", std::to_string(f.direct_from));
     add("--direct-steps", std::to_string(f.direct_steps));
   }
   add("--seed", std::to_string(f.seed));
-  if (f.no_shuffle) a.emplace_back("--no-shuffle");
-  if (f.overfit) a.emplace_back("--overfit");
+  if (f.no_shuffle) a.push_back({"--no-shuffle"});
+  if (f.overfit) a.push_back({"--overfit"});
   add("--accumulation", std::to_string(f.accumulation));
   add("--lr-schedule", f.schedule);
   add("--lr", fmt::format("{}", f.learning_rate));
@@ -315,6 +320,24 @@ std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
   add("--beta1", fmt::format("{}", f.beta1));
   add("--beta2", fmt::format("{}", f.beta2));
   add("--eps", fmt::format("{}", f.eps));
+  return a;
+}
+
+}  // namespace
+
+std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
+  std::vector<std::string> a{"train"};
+  for (const auto& flag : written_flags(f, steps)) a.insert(a.end(), flag.begin(), flag.end());
+  return a;
+}
+
+std::vector<std::string> arguments_beyond_defaults(const TrainerFlags& f) {
+  static const std::set<std::string> always{"--trainer", "--model", "--batch-size", "--seq-len", "--steps", "--matmul"};
+  const auto defaults = written_flags(TrainerFlags(), f.steps);
+  std::vector<std::string> a;
+  for (const auto& flag : written_flags(f, f.steps))
+    if (always.contains(flag.front()) || std::find(defaults.begin(), defaults.end(), flag) == defaults.end())
+      a.insert(a.end(), flag.begin(), flag.end());
   return a;
 }
 

@@ -69,6 +69,9 @@ void refuse_val_data(const TrainerFlags& flags);
 
 // The same flags as arguments for `stepscope train`, after settle(). `steps` replaces flags.steps.
 std::vector<std::string> as_arguments(const TrainerFlags& flags, int64_t steps);
+// The same for a program of another revision, which may lack newer flags: without "train", and without flags at their defaults other than
+// trainer, model, sizes, steps and the rate of the products.
+std::vector<std::string> arguments_beyond_defaults(const TrainerFlags& flags);
 
 // {"op=name", …} of --variant as a map; throws InputError for another form and for an op given twice.
 std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts);

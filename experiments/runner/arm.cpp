@@ -16,7 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 using Read = ChildProcessGroup::Read;
 
-constexpr std::string_view kSteps = "{steps}";
+constexpr std::string_view kSteps = "{steps}", kBeforeReady = "before it was ready";
 
 Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -28,9 +28,12 @@ std::string with_last_words(std::string sentence, const ChildProcessGroup& child
 }
 
 // How it ended, when its output ended: the output of a process closes a moment before the process is gone.
-[[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child, const std::string& when) {
+[[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child, std::string_view when) {
   const auto ending = child.wait(after(5));
   if (!ending) throw ArmFailure(with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
+  // The code for bad input. A program of another revision may lack a flag.
+  if (ending->exited && ending->code == 2 && when == kBeforeReady)
+    throw ArmFailure(with_last_words(fmt::format("arm {} refused its arguments", label), child));
   throw ArmFailure(with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
 }
 
@@ -47,7 +50,7 @@ class SteppingArm : public Arm {
   }
 
   void wait_ready(double timeout_s) override {
-    const ordered_json answer = receive(timeout_s, "before it was ready");
+    const ordered_json answer = receive(timeout_s, kBeforeReady);
     if (!answer.contains("ready") || !answer["ready"].is_object()) bad_answer("expected {\"ready\": {…}}", answer.dump());
     info_ = answer["ready"];
   }
@@ -153,7 +156,7 @@ class SteppingArm : public Arm {
     return out;
   }
 
-  ordered_json receive(double timeout_s, const std::string& when) {
+  ordered_json receive(double timeout_s, std::string_view when) {
     std::string line;
     switch (child_->read_line(line, after(timeout_s), stop_)) {
       case Read::line:

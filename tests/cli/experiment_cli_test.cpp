@@ -101,6 +101,11 @@ TEST_F(ExperimentCli, since_asks_for_a_revision_of_the_tree_that_this_program_wa
   const Outcome elsewhere = run("since HEAD --trainer reference");
   EXPECT_EQ(elsewhere.exit_code, 3) << elsewhere.err;
   EXPECT_THAT(elsewhere.err, HasSubstr("was not built from " + root_.string()));
+  // The tree by another spelling, as a shell completes it.
+  const Outcome here =
+      stepscope("experiment since no-such-revision --trainer reference", "CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" SOURCE_DIR "/");
+  EXPECT_EQ(here.exit_code, 2) << here.err;
+  EXPECT_THAT(here.err, HasSubstr("'no-such-revision': git knows no such revision"));
 }
 
 TEST_F(ExperimentCli, list_says_which_patch_does_not_apply) {
@@ -294,6 +299,29 @@ TEST_F(ExperimentCli, takes_any_two_commands) {
   EXPECT_EQ(run("run --a true").exit_code, 2);
   EXPECT_EQ(run("run").exit_code, 2);
   EXPECT_EQ(run("run no-such-experiment").exit_code, 2);
+}
+
+// A pipe that nobody reads ends a command that writes into it.
+TEST_F(ExperimentCli, a_verdict_of_two_commands_is_kept_before_it_is_told) {
+  const std::string arm = "'for i in 1 2 3; do echo step $i 5.$i ms; done'";
+  run("run --pairs 8 --no-extension --a " + arm + " --b " + arm + " --out " + (root_ / "kept").string() + " | true");
+  EXPECT_TRUE(fs::exists(root_ / "kept/verdict.json"));
+}
+
+TEST_F(ExperimentCli, another_number_of_ranks_is_a_change) {
+  const auto put_ranks = [&](int ranks) {
+    std::ofstream(root_ / "experiments/studies/ranks.yaml")
+        << "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {flags: {gpus: " << ranks
+        << "}}\npredicted: {saving_ms: -1, arithmetic: x}\nworkloads: [{model: d12, batch_size: 1, seq_len: 64, gpus: 2}]\n";
+  };
+  put_ranks(4);
+  const Outcome more = run("run ranks");
+  EXPECT_EQ(more.exit_code, 3) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("--trainer fp32 needs a GPU"));
+  put_ranks(2);
+  const Outcome as_many = run("run ranks");
+  EXPECT_EQ(as_many.exit_code, 2) << as_many.err;
+  EXPECT_THAT(as_many.err, HasSubstr("`--gpus 2` changes nothing: both arms would run `stepscope train "));
 }
 
 TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {

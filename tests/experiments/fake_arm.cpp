@@ -27,6 +27,10 @@ int main(int argc, char** argv) {
     std::cerr << "no such device\n";
     return 7;
   }
+  if (mode == "refuses") {
+    std::cerr << "unknown flag --newer\n";
+    return 2;
+  }
   if (mode == "grandchild" || mode == "daemon") {
     int noted[2];
     if (pipe(noted) != 0) return 1;
