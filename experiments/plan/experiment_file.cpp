@@ -145,6 +145,18 @@ fs::path patch_of(const Reader& r, const YAML::Node& change, const Experiment& e
   return file;
 }
 
+// A frozen program has no other flags, so arm B alone would have these.
+void check_common_of_frozen(const Reader& r, const YAML::Node& root, const Experiment& e) {
+  if (!e.frozen_baseline()) return;
+  std::vector<std::string> of_b;
+  for (const auto& [key, value] : e.common.flags)
+    if (key != "matmul") of_b.push_back(fmt::format("--{}", key));
+  for (const auto& [key, value] : e.common.variants) of_b.push_back(fmt::format("--variant {}={}", key, value));
+  if (!of_b.empty())
+    r.fail(root["common"], fmt::format("common: the frozen {} takes no {}: expected them under `change`, since arm B alone would have them",
+                                       e.baseline, fmt::join(of_b, ", ")));
+}
+
 // Flags that this program reads itself are whole numbers; the trainer refuses other values of its flags.
 void check_whole_numbers(const Reader& r, const YAML::Node& root, const Experiment& e) {
   for (const auto& [where, settings] : {std::pair("change", &e.change), {"common", &e.common}})
@@ -252,6 +264,7 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   }
   if (e.frozen_baseline() && !e.compound)
     r.fail(root["baseline"], fmt::format("against the frozen '{}' everything changes that was done since: say compound: true", e.baseline));
+  check_common_of_frozen(r, root, e);
   if (!e.frozen_baseline() && e.changes() == 0) r.fail(root, "'change' names nothing: both arms would be the same");
   if (e.changes() > 1 && !e.compound)
     r.fail(root["change"],

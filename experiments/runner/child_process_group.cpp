@@ -51,7 +51,7 @@ std::string ChildProcessGroup::Ending::text() const {
   return fmt::format("exited with code {}", code);
 }
 
-ChildProcessGroup::ChildProcessGroup(const Options& o) {
+ChildProcessGroup::ChildProcessGroup(const Options& o) : keeps_returns_(o.keeps_returns) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int out[2], err[2], in[2];
   if (pipe2(out, O_CLOEXEC) != 0) system_failure("pipe");
@@ -126,7 +126,7 @@ ChildProcessGroup::Read ChildProcessGroup::read_line(std::string& line, Clock::t
     const size_t newline = buffer_.find('\n', scanned_);
     if (newline != std::string::npos) {
       line = buffer_.substr(0, newline);
-      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!keeps_returns_ && !line.empty() && line.back() == '\r') line.pop_back();
       buffer_.erase(0, newline + 1);
       scanned_ = 0;
       return Read::line;

@@ -27,6 +27,7 @@ class ChildProcessGroup {
     std::map<std::string, std::string> environment;  // added to ours
     bool takes_input = false;                        // else its stdin is /dev/null
     bool merge_streams = false;                      // stderr lines are read like stdout's; else kept as last_words() only
+    bool keeps_returns = false;                      // a '\r' before the newline is a part of the line
   };
   // Throws stepscope::InputError when it cannot be started.
   explicit ChildProcessGroup(const Options& options);
@@ -35,7 +36,7 @@ class ChildProcessGroup {
   ChildProcessGroup& operator=(const ChildProcessGroup&) = delete;
 
   enum class Read { line, end_of_output, timeout, interrupted };
-  // The next line without its newline. `stop` may be null. A line beyond 64 MiB ends the output.
+  // The next line without its newline, and without a '\r' before it. `stop` may be null. A line beyond 64 MiB ends the output.
   Read read_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>* stop);
   // False when the child no longer reads.
   bool write_line(const std::string& line);
@@ -63,6 +64,7 @@ class ChildProcessGroup {
   gpt2::Descriptor input_, output_, errors_;
   std::string buffer_, tail_;
   size_t scanned_ = 0;  // of buffer_, known to hold no newline
+  bool keeps_returns_ = false;
 };
 
 // Processes that this one inherited because their parent died, killed and reaped. `keep` are children that

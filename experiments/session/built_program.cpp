@@ -107,7 +107,7 @@ std::string why_not_since(const BuildOptions& o, const std::string& revision, co
 std::string take_revision(const BuildOptions& o, const fs::path& tree, const std::string& revision) {
   const ChildOutput name =
       run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"});
-  // Of a name that it does not know it says nothing; anything else is a refusal of the whole tree, such as one of another owner.
+  // git says nothing about a name that it does not know. What it says is why it refuses the whole tree, such as another owner's.
   if (!succeeded(name))
     throw InputError(fmt::format("'{}': git knows no such revision in {}{}", revision, o.root.string(),
                                  name.text.empty() ? "" : ": " + first_line(name.text)));

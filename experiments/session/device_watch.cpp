@@ -82,13 +82,13 @@ DeviceWindow DeviceHistory::between(double from_s, double to_s) const {
   return w;
 }
 
-DeviceWatch::DeviceWatch(const Gpu& gpu, bool arms_use_gpu) {
+DeviceWatch::DeviceWatch(const Gpu& gpu, bool arms_use_gpu, const char* library) {
   if (!arms_use_gpu || !gpu.present) {
     absent_ = !gpu.present ? "no GPU: " + gpu.why_not : "the arms do not use the GPU";
     return;
   }
   bus_id_ = gpu.pci_bus_id;
-  device_ = stepscope::nvml::Device::open(absent_, bus_id_);
+  device_ = stepscope::nvml::Device::open(absent_, bus_id_, library);
   if (!device_) return;
   driver_ = device_->driver_version().value_or("");
   limits_ = {device_->max_sm_clock_mhz().value, device_->power_limit_w().value};
@@ -172,6 +172,15 @@ DeviceWindow DeviceWatch::between(Clock::time_point from, Clock::time_point to) 
 
 void DeviceWatch::add_to(Hooks& hooks) {
   hooks.limits = limits_;
+  // Also where another reading is refused.
+  if (device_)
+    hooks.foreign_process = [this](int own) -> std::optional<std::string> {
+      const auto processes = device_->compute_processes();
+      if (!processes || *processes.value <= own) return std::nullopt;
+      return fmt::format(
+          "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)",
+          *processes.value, own, own == 1 ? "is" : "are");
+    };
   if (!thread_.joinable()) {
     hooks.environment_absent = absent();
     return;
@@ -180,13 +189,6 @@ void DeviceWatch::add_to(Hooks& hooks) {
   hooks.process_begins = [this] { begin(false); };
   hooks.block_ended = [this] { return since_begin(); };
   hooks.device_between = [this](Clock::time_point from, Clock::time_point to) { return between(from, to); };
-  hooks.foreign_process = [this](int own) -> std::optional<std::string> {
-    const auto processes = device_->compute_processes();
-    if (!processes || *processes.value <= own) return std::nullopt;
-    return fmt::format(
-        "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)",
-        *processes.value, own, own == 1 ? "is" : "are");
-  };
 }
 
 }  // namespace experiments

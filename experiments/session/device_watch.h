@@ -64,7 +64,7 @@ class DeviceHistory {
 class DeviceWatch {
  public:
   // Without a GPU, or when the arms do not use it, everything is absent with a reason.
-  DeviceWatch(const Gpu& gpu, bool arms_use_gpu);
+  DeviceWatch(const Gpu& gpu, bool arms_use_gpu, const char* library = "libnvidia-ml.so.1");
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;

@@ -162,6 +162,7 @@ RunLog ExperimentSession::measure(const PairPlan& plan, bool uses_gpu, const std
 std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu,
                                                const std::function<void(std::span<const RunLog>)>& round_ended) {
   DeviceWatch watch(options_.gpu, uses_gpu);
+  driver_ = watch.driver();  // before the first round: its document may be the last that this command leaves
   Hooks hooks;
   hooks.round_ended = round_ended;
   hooks.stop = options_.stop;
@@ -185,7 +186,6 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
   std::vector<RunLog> logs =
       options_.procedure == Procedure::alone ? run_alone(plans, names, hooks) : std::vector{run_pairs(plans.front(), hooks)};
   ++options_.plan.seed;  // the next workload draws another order
-  driver_ = watch.driver();
   for (RunLog& log : logs) {
     if (log.environment_absent.empty()) log.environment_absent = watch.absent();
     for (const ordered_json* info : {&log.a_info, &log.b_info})

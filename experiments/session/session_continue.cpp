@@ -34,8 +34,9 @@ void same_or_refuse(const std::string& name, const char* what, const std::string
 
 std::string seconds_text(double s) { return fmt::format("{} s", s); }
 
+// A document's percentage was a ratio in between: 0.9 came back as 0.9000000000000001.
 std::string looks_text(const std::vector<int64_t>& pairs, double minimum_pct) {
-  return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
+  return fmt::format("looks after {} pairs for {:.6g}%", fmt::join(pairs, ", "), minimum_pct);
 }
 
 }  // namespace

@@ -102,8 +102,12 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
   if (!options_.keep_profiles.empty()) {
     std::string stem = name + " " + r.workload.text();
     std::replace(stem.begin(), stem.end(), ' ', '-');
-    for (const auto& [file, arm] : {std::pair(&a_file, 'a'), std::pair(&b_file, 'b')})
-      fs::copy_file(*file, options_.keep_profiles / fmt::format("{}.{}.json", stem, arm), fs::copy_options::overwrite_existing);
+    for (const auto& [file, arm] : {std::pair(&a_file, 'a'), std::pair(&b_file, 'b')}) {
+      const fs::path kept = options_.keep_profiles / fmt::format("{}.{}.json", stem, arm);
+      std::error_code error;  // what was measured is worth more than a copy
+      fs::copy_file(*file, kept, fs::copy_options::overwrite_existing, error);
+      if (error) fmt::print(stderr, "stepscope: --keep-profiles: {} cannot be written: {}\n", kept.string(), error.message());
+    }
   }
   try {
     const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);

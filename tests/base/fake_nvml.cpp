@@ -1,5 +1,6 @@
-// Stands in for libnvidia-ml.so.1: one device whose answers are round numbers. FAKE_NVML says what it refuses: "init", "energy"
-// (not supported), "device" (unknown bus id), "strangers" (three compute processes). FAKE_NVML_DRIVER is another version of the driver.
+// Stands in for libnvidia-ml.so.1: one device whose answers are round numbers. FAKE_NVML has the words for what it refuses: "init",
+// "energy", "power" (not supported), "device" (unknown bus id), "strangers" (three compute processes). FAKE_NVML_DRIVER is another version
+// of the driver.
 // It has no function for the limit of power.
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +12,7 @@ int device;
 int initialized = 0;
 bool refuses(std::string_view what) {
   const char* value = std::getenv("FAKE_NVML");
-  return value && what == value;
+  return value && std::string_view(value).find(what) != std::string_view::npos;
 }
 constexpr int kUninitialized = 1, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7;
 
@@ -40,7 +41,7 @@ int nvmlDeviceGetClockInfo(void* asked, int which, unsigned* out) {
   return answer(asked, out, which == 1 ? 1500u : which == 2 ? 3201u : 0u);
 }
 int nvmlDeviceGetMaxClockInfo(void* asked, int which, unsigned* out) { return answer(asked, out, which == 1 ? 1980u : 0u); }
-int nvmlDeviceGetPowerUsage(void* asked, unsigned* out) { return answer(asked, out, 512'500u); }
+int nvmlDeviceGetPowerUsage(void* asked, unsigned* out) { return refuses("power") ? kNotSupported : answer(asked, out, 512'500u); }
 int nvmlDeviceGetTotalEnergyConsumption(void* asked, unsigned long long* out) {
   return refuses("energy") ? kNotSupported : answer(asked, out, 5'000'000'000'000ull);
 }

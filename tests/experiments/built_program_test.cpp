@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "base/errors.h"
 #include "base/read_file.h"
@@ -62,7 +63,7 @@ class BuiltPrograms : public ::testing::Test {
     return file;
   }
   static std::string says(const BuiltProgram& built) { return run_to_end({built.program.string()}, 60, nullptr, false).text; }
-  // Of faster.patch.
+  // Where faster.patch is built.
   fs::path arm() const { return folder_ / "build/release/arms" / arm_folder({folder_ / "faster.patch", {}}); }
   std::string error_of(const Sources& sources) const {
     try {
@@ -172,9 +173,12 @@ TEST_F(BuiltPrograms, of_a_revision_that_head_does_not_contain_say_where_the_two
 
 // "no such revision" was all that one read of a tree of another owner.
 TEST_F(BuiltPrograms, of_a_revision_that_git_does_not_look_up_say_why) {
-  setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", 1);
+  // Without the settings of this machine, which may call every folder safe.
+  const std::map<std::string, const char*> environment{
+      {"GIT_TEST_ASSUME_DIFFERENT_OWNER", "1"}, {"GIT_CONFIG_GLOBAL", "/dev/null"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value, 1);
   const std::string error = error_of({{}, "HEAD"});
-  unsetenv("GIT_TEST_ASSUME_DIFFERENT_OWNER");
+  for (const auto& [name, value] : environment) unsetenv(name.c_str());
   EXPECT_THAT(error, HasSubstr("git knows no such revision in " + folder_.string() + ": fatal: detected dubious ownership"));
   EXPECT_THAT(error_of({{}, "no-such"}), ::testing::EndsWith("git knows no such revision in " + folder_.string()));
 }

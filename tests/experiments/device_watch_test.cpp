@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace experiments {
 namespace {
 
@@ -75,6 +77,20 @@ TEST(device_watch, without_a_gpu_says_why) {
   EXPECT_EQ(hooks.environment_absent, "no GPU: built without CUDA");
   EXPECT_FALSE(hooks.device_between);
   EXPECT_EQ(DeviceWatch({true, "", "X", ""}, false).absent(), "the arms do not use the GPU");
+}
+
+// "another process used the GPU" was never said where NVML knows the processes and not, say, the power.
+TEST(device_watch, looks_for_strangers_where_another_reading_is_refused) {
+  setenv("FAKE_NVML", "power, strangers", 1);
+  DeviceWatch watch({true, "", "X", ""}, true, FAKE_NVML);
+  Hooks hooks;
+  watch.add_to(hooks);
+  EXPECT_THAT(hooks.environment_absent, HasSubstr("nvmlDeviceGetPowerUsage: Not Supported"));
+  EXPECT_FALSE(hooks.device_between);
+  ASSERT_TRUE(hooks.foreign_process);
+  EXPECT_THAT(hooks.foreign_process(1).value_or(""), HasSubstr("3 processes compute on the GPU and 1 of them is ours"));
+  EXPECT_FALSE(hooks.foreign_process(3));
+  unsetenv("FAKE_NVML");
 }
 
 }  // namespace

@@ -141,6 +141,16 @@ TEST(experiment_file, against_a_frozen_baseline_is_compound) {
   EXPECT_TRUE(parse_experiment(kGood + "baseline: fp32-v1\ncompound: true\n", "x.yaml").frozen_baseline());
 }
 
+// They reached arm B alone, and the page called them common.
+TEST(experiment_file, has_nothing_in_common_with_a_frozen_baseline_that_it_does_not_take) {
+  const std::string frozen = kGood + "baseline: fp32-v1\ncompound: true\n";
+  EXPECT_EQ(error_of(frozen + "common: {flags: {clip: 0}, variant: {adamw: per_tensor}}\n"),
+            "x.yaml:14: common: the frozen fp32-v1 takes no --clip, --variant adamw=per_tensor: expected them under `change`, since arm B "
+            "alone would have them");
+  EXPECT_EQ(error_of(frozen + "common: {flags: {matmul: tf32}}\n"), "");
+  EXPECT_EQ(error_of(kGood + "common: {flags: {clip: 0}}\n"), "");
+}
+
 TEST(experiment_file, may_ask_for_several_gpus_for_both_arms_or_as_the_change) {
   const Experiment both = parse_experiment(replaced(kGood, "matmul: tf32}", "matmul: tf32, gpus: 2}"), "x.yaml");
   EXPECT_EQ(both.workloads[0].text(), "d12 B=4 T=1024 tf32 2 GPUs");

@@ -108,6 +108,27 @@ TEST_F(LeftOffSession, asks_the_gate_again_only_for_another_driver) {
   EXPECT_EQ(go_on().document.verdict, Verdict::invalid);
 }
 
+// The next command asked the gate again, because the document named the driver of the command before.
+TEST_F(LeftOffSession, rounds_are_of_the_driver_under_which_they_run) {
+  left_[0]->environment.driver = "1.2";
+  std::vector<std::string> drivers;
+  later().run(
+      {&idea_, 1}, {}, {}, [&](size_t, const VerdictDocument& d) { drivers.push_back(d.environment.driver); }, left_);
+  EXPECT_THAT(drivers, ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each("")));
+}
+
+// 0.9% is written as 0.9000000000000001%, because it is a ratio in between.
+TEST_F(LeftOffSession, a_minimum_effect_is_the_same_after_it_was_written) {
+  Experiment e = idea_;
+  e.minimum_effect_pct = 0.9;
+  left_[0]->thresholds.minimum_effect_pct = 100 * (e.minimum_effect_pct / 100);
+  ASSERT_NE(left_[0]->thresholds.minimum_effect_pct, e.minimum_effect_pct);
+  EXPECT_EQ(later().differs_from(*left_[0], e), "");
+  e.minimum_effect_pct = 0.91;
+  EXPECT_THAT(later().differs_from(*left_[0], e),
+              HasSubstr("another plan: looks after 3 pairs for 0.9%, now looks after 3 pairs for 0.91%"));
+}
+
 TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_nothing_says_that_none_does) {
   std::ofstream(folder_ / "fp32/step.cpp") << "changed";
   const auto refusal = [&] { return refusal_of(later()); };

@@ -331,6 +331,22 @@ TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) 
   EXPECT_EQ(d["workloads"][0]["a"]["said"]["command"][0], "baseline-fp32-v1") << "no folder of this machine";
 }
 
+// It ended the whole campaign, with nothing kept of what was measured.
+TEST_F(Session, a_profile_that_cannot_be_kept_takes_no_verdict_with_it) {
+  program(gate_answer(true), arm() + ";;\nprofile) for word; do [ \"$before\" = --out ] && cp " SOURCE_DIR
+                                     "/tests/profiler/data/gpu.profile.json \"$word\"; before=$word; done");
+  SessionOptions o = options();
+  o.keep_profiles = folder_ / "gone";
+  ::testing::internal::CaptureStderr();
+  const VerdictDocument d = ExperimentSession(std::move(o)).run(experiment(), {});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* arm : {"a", "b"})
+    EXPECT_THAT(said, HasSubstr(fmt::format(
+                          "--keep-profiles: {}/idea-d12-B=4-T=64.{}.json cannot be written: ", (folder_ / "gone").string(), arm)));
+  EXPECT_TRUE(d.workloads[0].waterfall) << d.workloads[0].waterfall_absent;
+  EXPECT_EQ(d.workloads[0].runs.size(), 16u);
+}
+
 // Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
 TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) {
   program_and_baseline();

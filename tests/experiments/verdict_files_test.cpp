@@ -361,6 +361,14 @@ TEST_F(VerdictFiles, a_prediction_is_earlier_only_when_the_measured_revision_hol
   EXPECT_THAT(prove(sha256, std::string(40, '0'), "2026-11-20T14:00:00Z").sentence, HasSubstr("no history here"));
 }
 
+TEST_F(VerdictFiles, a_prediction_whose_lines_end_as_on_windows_is_shown_too) {
+  const std::string words = "predicted:\r\n  saving_ms: 1\r\n";
+  put("x.yaml", words);
+  const std::string revision = commit("2026-11-20T10:00:00Z");
+  const PredictionProof proof = prove_prediction(folder_, folder_ / "x.yaml", gpt2::sha256_text(words), revision, "2026-11-20T14:00:00Z");
+  EXPECT_TRUE(proof.shown_earlier) << proof.sentence;
+}
+
 TEST_F(VerdictFiles, without_git_nothing_is_shown_and_a_recorded_proof_stays) {
   put("x.yaml", "predicted: 1\n");
   const PredictionProof none =
