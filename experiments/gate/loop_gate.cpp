@@ -31,6 +31,7 @@ class LoopChecks {
     if (options_.wanted("loader")) add(check_shuffled(options_));
     if (options_.wanted("loop")) {
       add(check_validation(options_));
+      add(check_beside_validation(options_));
       add(check_synthetic(options_));
     }
     if (options_.wanted("resume")) {

@@ -85,6 +85,22 @@ std::unique_ptr<Recorder> scripted(size_t steps) {
 
 }  // namespace
 
+// The first file alone: its order has nothing but the epoch to differ by. It has seven windows, so two epochs are alike once in 5,040 times;
+// all nine are not.
+CheckResult check_shuffled_file(const LoopGateOptions& options) {
+  constexpr int64_t kEpochs = 9, kBatches = 3;
+  const auto recorder = scripted(kEpochs * kBatches);
+  const TokenFiles files(recorder->options(), options.seed);
+  gpt2::LoopOptions o = files.options("constant", kEpochs * kBatches);
+  o.data.resize(1);
+  o.shuffle = true;
+  (void)options.train(*recorder, o, {});
+  const std::vector<Handed>& handed = recorder->handed;
+  int64_t differ = 0;
+  for (size_t i = kBatches; i < handed.size(); ++i) differ += handed[i].inputs != handed[i % kBatches].inputs;
+  return must_be_zero("loader", "epochs alike, one file", differ == 0, "orders", "every epoch has the first one's");
+}
+
 // Of one batch in the order of another epoch, a window in seven is not seen twice: so several epochs.
 std::vector<CheckResult> check_shuffled(const LoopGateOptions& options) {
   constexpr size_t kEpochs = 9;
@@ -129,7 +145,7 @@ std::vector<CheckResult> check_shuffled(const LoopGateOptions& options) {
   for (size_t i = 1; i < kEpochs; ++i) alike += order[i] == order[i - 1];
   return {must_be_zero("loader", "shuffled windows", unknown, "windows", "not of the files"),
           must_be_zero("loader", "once an epoch", repeated, "windows"), must_be_zero("loader", "one file a batch", across, "batches"),
-          must_be_zero("loader", "epochs alike", alike, "epochs")};
+          must_be_zero("loader", "epochs alike", alike, "epochs"), check_shuffled_file(options)};
 }
 
 std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
@@ -158,6 +174,31 @@ std::vector<CheckResult> check_validation(const LoopGateOptions& options) {
   // What is left over of so many files would make a batch, if it were put together.
   const int64_t batch = scripted(1)->options().batch_size;
   check(batch, batch * kOfFile + 5);
+  return results;
+}
+
+// A run is handed the same with validations between its steps and without.
+std::vector<CheckResult> check_beside_validation(const LoopGateOptions& options) {
+  constexpr int64_t kSteps = 5;
+  std::vector<CheckResult> results;
+  for (const bool overfit : {false, true}) {
+    const auto handed = [&](int64_t every) {
+      const auto recorder = scripted(kSteps);
+      const TokenFiles files(recorder->options(), options.seed);
+      gpt2::LoopOptions o = files.options("constant", kSteps);
+      o.accumulation = options.accumulates ? 2 : 1;
+      o.overfit = overfit;
+      o.shuffle = !overfit;
+      o.val_data = {o.data.back()};
+      o.data.pop_back();
+      o.val_every = every;
+      o.val_batches = 1;
+      (void)options.train(*recorder, o, {});
+      return recorder->handed;
+    };
+    results.push_back(must_be_zero("loop", fmt::format("steps beside validation{}", overfit ? ", overfit" : ""),
+                                   handed_otherwise(handed(1), handed(0)), "steps", "other tokens, rate or number than without"));
+  }
   return results;
 }
 

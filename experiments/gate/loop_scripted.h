@@ -9,10 +9,12 @@
 namespace gate {
 
 // "loader": shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch from one file,
-// and another epoch another order.
+// and another epoch another order, also of one file.
 std::vector<CheckResult> check_shuffled(const LoopGateOptions& options);
 // "loop": validation is the mean over the batches that there are, of a set that has fewer than were asked for and of one that has more.
 std::vector<CheckResult> check_validation(const LoopGateOptions& options);
+// "loop": what steps are handed does not depend on validations between them, in an ordinary run and in one that overfits a batch.
+std::vector<CheckResult> check_beside_validation(const LoopGateOptions& options);
 // "loop": of synthetic data no window is handed twice, and none that is trained on is in a validation, which has the same batches each time.
 std::vector<CheckResult> check_synthetic(const LoopGateOptions& options);
 // "resume": a run that is cut after any step of an epoch and one more, ends of files among them, is the run that was not.

@@ -39,11 +39,13 @@ class Between : public Trainer {
   }
   gpt2::StepOutcome finish_step() override { return real_.finish_step(); }
   double evaluate(const gpt2::Batch& b, std::span<float> l) override {
+    evaluated.assign(b.inputs.begin(), b.inputs.end());
     return real_.evaluate(evaluates.empty() ? b : gpt2::Batch{evaluates, evaluates}, l);
   }
   double forward_backward(const gpt2::Batch& b, std::span<float> l) override { return real_.forward_backward(b, l); }
   gpt2::State drops = gpt2::State::gradients;  // of write(): the gradients, which nobody writes
   std::vector<int32_t> evaluates;              // instead of what it is handed; empty: that
+  std::vector<int32_t> evaluated;              // inputs that it was handed last
 
  private:
   Trainer& real_;
@@ -123,6 +125,43 @@ TEST(LoopGate, TargetsThatAreNotTheNextTokenAreCaught) {
     p.micro_batches = {&batch, 1};
   });
   EXPECT_TRUE(failing(train).contains("loader"));
+}
+
+// Of three batches an epoch, which the first file has.
+TEST(LoopGate, AnOrderOfOneFileThatEveryEpochRepeatsIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    std::vector<std::vector<int32_t>> inputs, targets;
+    gpt2::Batch again;
+    Between between(t, [&](StepPlan& p) {
+      if (!o.shuffle || o.data.size() != 1 || o.data.front() == "synthetic") return;
+      if (p.step > 3) {
+        const auto i = static_cast<size_t>(p.step - 1) % 3;
+        again = {inputs[i], targets[i]};
+        p.micro_batches = {&again, 1};
+      } else {
+        inputs.emplace_back(p.micro_batches[0].inputs.begin(), p.micro_batches[0].inputs.end());
+        targets.emplace_back(p.micro_batches[0].targets.begin(), p.micro_batches[0].targets.end());
+      }
+    });
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"loader"});
+}
+
+TEST(LoopGate, AValidationThatLeavesItsBatchToAnOverfittingRunIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    const std::vector<int32_t>* evaluated = nullptr;
+    std::vector<gpt2::Batch> batches;
+    Between between(t, [&](StepPlan& p) {
+      if (!o.overfit || evaluated->empty()) return;
+      batches.assign(p.micro_batches.begin(), p.micro_batches.end());
+      batches[0] = {*evaluated, *evaluated};
+      p.micro_batches = batches;
+    });
+    evaluated = &between.evaluated;
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"loop"});
 }
 
 TEST(LoopGate, AValidationOfSyntheticDataThatWereTrainedOnIsCaught) {
