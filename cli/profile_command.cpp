@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "profiler/collect/rank.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/run_info.h"
 #include "profiler/document/states.h"
@@ -60,8 +62,14 @@ struct ProfileFlags {
   std::vector<std::string> metrics;
   std::vector<std::string> program;
   ReportFlags report;
-  // What says nothing without something else: flags of a trainer, of steps, of several ranks, of another program.
-  std::vector<const Argument*> of_a_trainer, of_steps, of_ranks, of_a_program;
+  // What says nothing without something else: flags of a trainer, of steps, of several ranks, of another program, of a document.
+  std::vector<const Argument*> of_a_trainer, of_steps, of_ranks, of_a_program, of_a_document;
+  // This process, where mpirun, torchrun or srun started one of it for each rank. What is profiled inherits their variables: the collector
+  // there sees the same rank and writes a file of its own for it. No process then has the recordings of all, so none makes a document.
+  std::optional<profiler::RankRecord> rank;
+
+  bool several_ranks() const { return gpus > 1 || rank; }
+  std::string recorded(const std::string& output) const { return rank ? profiler::file_of_rank(output, rank->rank) : output; }
 };
 
 profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
@@ -180,12 +188,13 @@ struct ProfiledRun {
     plan.metrics = f.metrics;
     plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
     remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
+    if (f.rank) std::filesystem::remove(f.recorded(plan.output));
     if (f.gpus > 1) plan.job = new_job();
     if (counted) {
       // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
       flags.direct_from = f.warmup + flags.steps + 1;
       plan.phases.push_back({Phase::counters, 1});
-      if (f.gpus == 1) plan.phases.push_back({Phase::pass_counters, 1});
+      if (!f.several_ranks()) plan.phases.push_back({Phase::pass_counters, 1});
       flags.direct_steps = profiler::planned_steps(plan.phases) - f.warmup - flags.steps;
     }
     plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
@@ -197,7 +206,7 @@ struct ProfiledRun {
     if (f.gpus > 1) add(as_arguments(f.exchange));
     if (f.exchange_nothing) add({"--exchange-nothing"});
     // Counted kernels take a millisecond each, and one rank may be done with them long before another.
-    if (f.gpus > 1 && counted) add({"--direct-in-silence", "--stall-timeout", "60"});
+    if (f.several_ranks() && counted) add({"--direct-in-silence", "--stall-timeout", "60"});
     if (cpu) add({"--cpu-recording", plan_file});
   }
 
@@ -214,7 +223,8 @@ struct ProfiledRun {
 // Ranks that are counted exchange nothing (cli/silent_steps.h), and have no counters of whole passes: in the step that counts those a rank was
 // killed by signal 11 on each of two hosts (two H200s, while NCCL ran on 2026-11-22, in silence on 2026-11-30; the cause is not known). Should one
 // be killed in spite of that, a profile of times is worth more than none.
-profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
+// Without a document: the recording of one rank is all there is.
+std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
@@ -242,7 +252,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw MachineError(fmt::format("--trainer {} needs a GPU: {}", flags.trainer, gpu.why_not));
     library_or_throw();
-    measured = ceilings(f.measure_ceilings);
+    if (!f.rank) measured = ceilings(f.measure_ceilings);
   }
   bool counted = !f.no_counters && !cpu;
   ProfiledRun run(f, flags, line, folder, counted);
@@ -256,6 +266,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
     ended = run.start();
   }
   check_child(ended, "the profiled trainer");
+  if (f.rank) return std::nullopt;
 
   profiler::RunInfo info = profiler::load_run_info(run.run_json);
   info.command = line.text();
@@ -267,12 +278,17 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   return document;
 }
 
-profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
+std::optional<profiler::ProfileDocument> profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   if (f.program[0].find('/') != std::string::npos && access(f.program[0].c_str(), X_OK) != 0)
     throw InputError(fmt::format("cannot start '{}': {}", f.program[0], std::strerror(errno)));
   if (const GpuStatus gpu = gpu_status(); !gpu.present) throw MachineError(fmt::format("profiling a program needs a GPU: {}", gpu.why_not));
   const std::string library = library_or_throw();
-  const profiler::Ceilings measured = ceilings(f.measure_ceilings);
+  const profiler::Ceilings measured = f.rank ? profiler::Ceilings{} : ceilings(f.measure_ceilings);
+  const bool counted = !f.no_counters && !f.rank;
+  if (counted != !f.no_counters)
+    fmt::print(stderr,
+               "stepscope: hardware counters: left out, because a kernel that is counted runs alone, and a collective waits for one of "
+               "another rank\n");
   profiler::CollectPlan plan;
   plan.metrics = f.metrics;
   plan.max_launches = f.max_launches;
@@ -285,10 +301,10 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
     plan.mode = mode;
     plan.output = output;
     // The collector takes a file that exists for another process's, and writes beside it.
-    std::filesystem::remove(output);
+    std::filesystem::remove(f.recorded(output));
     check_child(run_profiled(f.program, profiler::collector_environment(plan, folder.file(mode + ".plan.json"), library)),
                 fmt::format("'{}'", f.program[0]));
-    return profiler::load_recording(output);
+    return profiler::load_recording(f.recorded(output));
   };
   const std::string kept = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
   profiler::Recording recording;
@@ -296,7 +312,7 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
     // A program with its own step ranges: the same phases as our trainers.
     plan.step_range = f.step_range;
     std::vector<profiler::PhasePlan> wanted{{Phase::warmup, f.warmup}, {Phase::timed, f.trainer.steps}};
-    if (!f.no_counters) wanted.insert(wanted.end(), {{Phase::counters, 1}, {Phase::pass_counters, 1}});
+    if (counted) wanted.insert(wanted.end(), {{Phase::counters, 1}, {Phase::pass_counters, 1}});
     wanted.push_back({Phase::activity, f.traced + profiler::kDiscardedSteps});
     recording = profiler::record_steps(wanted, {[&](const std::vector<profiler::PhasePlan>& phases) {
                                                   plan.phases = phases;
@@ -305,9 +321,9 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
                                                 [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); }});
   } else {
     recording = run("program_activity", kept);
-    if (!f.no_counters)
-      recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
+    if (counted) recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
   }
+  if (f.rank) return std::nullopt;
   say_what_was_left_out(recording, f);
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, measured, options);
   document.run.command = line.text();
@@ -335,9 +351,25 @@ void check_flags_have_a_use(const ProfileFlags& f) {
   }
   if (f.gpus == 1) only_these(f.of_ranks, {}, "expected --gpus N with it");
   if (f.no_counters && !f.metrics.empty()) throw InputError("--metric: --no-counters reads none; leave one of the two out");
+  if (!f.rank) return;
+  const std::string who = fmt::format("this process is rank {} of {}", f.rank->rank, f.rank->size);
+  if (f.keep_recording.empty())
+    throw InputError(
+        fmt::format("--keep-recording: expected a file, because {}; `join` makes one document of the recordings that all ranks keep", who));
+  only_these(f.of_a_document, {}, who + ", which only keeps its recording; `join` makes the document of all ranks");
+  if (!f.program.empty() && !f.metrics.empty())
+    throw InputError(fmt::format("--metric: {}, and kernels of another program's ranks are not counted", who));
 }
 
-void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
+void say_where_it_is(const ProfileFlags& f) {
+  const std::string file = f.recorded(f.keep_recording);
+  if (!std::filesystem::exists(file))
+    throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", f.rank->rank, f.rank->size));
+  fmt::print(stderr, "recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file, f.rank->rank,
+             f.rank->size);
+}
+
+void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
   if (f.trainer.steps < 1) throw InputError(fmt::format("--steps is {}: expected at least 1", f.trainer.steps));
   if (f.warmup < 1) throw InputError(fmt::format("--warmup is {}: expected at least 1", f.warmup));
   if (f.traced < 1) throw InputError(fmt::format("--traced-steps is {}: expected at least 1", f.traced));
@@ -346,6 +378,7 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.program.empty() && !f.step_range.empty())
     throw InputError(
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
+  if (f.gpus == 1) f.rank = profiler::collect::rank_of_process("");
   check_flags_have_a_use(f);
   stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
   add_shards(inputs, "--data", f.trainer.data);
@@ -355,12 +388,16 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
     if (!f.keep_recording.empty()) outputs.emplace_back("--keep-recording of a rank", profiler::file_of_rank(f.keep_recording, rank));
     if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
   }
+  if (f.rank) outputs.emplace_back("--keep-recording of a rank", f.recorded(f.keep_recording));
   check_report_outputs(f.report, inputs, std::move(outputs));
   if (!f.links.empty()) links_for("--link-ceilings", f.links, {});  // not only after the run
   const CatchInterrupt guard;
   const TemporaryFolder folder;
-  const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
-  exit_code = print_new_report(document, f.out, f.report);
+  const auto document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
+  if (document)
+    exit_code = print_new_report(*document, f.out, f.report);
+  else
+    say_where_it_is(f);
 }
 
 }  // namespace
@@ -386,12 +423,14 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   f->of_steps.push_back(c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
                             ->check(whole(1))
                             ->capture_default_str());
-  c->add_flag("--sustained", f->sustained,
-              "run the program once more for about 10 s of steps and show its warm step time and energy beside the cool ones");
+  f->of_a_document.push_back(
+      c->add_flag("--sustained", f->sustained,
+                  "run the program once more for about 10 s of steps and show its warm step time and energy beside the cool ones"));
   c->add_flag("--no-counters", f->no_counters, "measure times only, no hardware counters");
   c->add_option("--metric", f->metrics, "read these CUPTI metrics instead of the built-in set (repeatable; must fit one pass)");
-  c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
-  c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
+  f->of_a_document.push_back(
+      c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones"));
+  f->of_a_document.push_back(c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str());
   c->add_option("--keep-recording", f->keep_recording, "keep the collector's recording in this file");
   f->of_steps.push_back(
       c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step to this file, which grows with the steps"));
@@ -402,7 +441,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
       c->add_option("--max-launches", f->max_launches, "keep this many launches of another program and count the rest")
           ->check(whole(1))
           ->capture_default_str());
+  const size_t before = c->arguments().size();
   add_report_flags(*c, f->report);
+  const std::vector<const Argument*> all = c->arguments();
+  f->of_a_document.insert(f->of_a_document.end(), all.begin() + static_cast<std::ptrdiff_t>(before), all.end());
   c->add_option("program", f->program, "profile this CUDA program with its arguments, given after --, instead of a trainer");
   c->footer(
       "Examples:\n"

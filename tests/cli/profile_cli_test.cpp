@@ -105,4 +105,40 @@ TEST_F(CpuProfile, report_prints_the_same_table_from_the_document) {
   EXPECT_EQ(again.out, outcome_.out);
 }
 
+// Every rank ran to its end and then looked for a file that none of them writes.
+TEST(RankProfile, one_that_mpirun_started_keeps_its_recording_for_join) {
+  const auto folder = fresh_folder();
+  std::ofstream(folder / "r.rank1.jsonl") << "of a run before";
+  const Outcome o =
+      stepscope("profile --trainer reference --model tiny -b 1 -t 8 --steps 3 --warmup 1 --keep-recording r.jsonl",
+                "cd " + folder.string() +
+                    "; run() { for r in 0 1; do CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 OMPI_COMM_WORLD_RANK=$r "
+                    "OMPI_COMM_WORLD_LOCAL_RANK=$r OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=$$ "
+                    "\"$@\" & all=\"$all $!\"; done; code=0; for p in $all; do wait $p || code=$?; done; return $code; }; run");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("recording: r.rank0.jsonl (rank 0 of 2; `stepscope join`"));
+  EXPECT_THAT(o.err, HasSubstr("recording: r.rank1.jsonl (rank 1 of 2;"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "profile.json"));
+  const std::string out = folder / "both.json";
+  const Outcome joined =
+      stepscope("join " + (folder / "r.rank0.jsonl").string() + " " + (folder / "r.rank1.jsonl").string() + " --out " + out);
+  EXPECT_EQ(joined.exit_code, 0) << joined.err;
+  EXPECT_EQ(json::parse(slurp(out))["ranks"].size(), 2u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RankProfile, one_that_would_show_nothing_is_refused_before_it_runs) {
+  const auto refused = [](const std::string& flags) {
+    const Outcome o = stepscope("profile --trainer reference --model tiny --steps 1000000 " + flags,
+                                "CUDA_VISIBLE_DEVICES= OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2");
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    return o.err;
+  };
+  EXPECT_THAT(refused(""), HasSubstr("--keep-recording: expected a file, because this process is rank 1 of 2; `join` makes one document"));
+  for (const char* flag : {"--csv k.csv", "--out p.json", "--sustained"})
+    EXPECT_THAT(
+        refused(std::string("--keep-recording r.jsonl ") + flag),
+        HasSubstr(std::string(flag).substr(0, std::string(flag).find(' ')) + ": this process is rank 1 of 2, which only keeps its"));
+}
+
 }  // namespace
