@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "base/nvml.h"
 #include "profiler/attribute/attribution.h"
@@ -432,6 +433,16 @@ AttributionInput attribution_input(const Recording& r, const std::optional<RunIn
 
 bool recording_without_counters(const Recording& r) { return r.session.producer == "nsys"; }
 
+// The reader of a foreign report has said so itself, with the GPUs of all its kernels.
+void say_several_devices(ProfileDocument& d, const Attribution& a) {
+  if (is_missing(d, "several_devices")) return;
+  std::set<int64_t> devices;
+  for (const AttributedLaunch& l : a.launches)
+    if (l.record->activity == Activity::kernel) devices.insert(l.record->device);
+  if (devices.size() > 1)
+    add_missing(d, {"several_devices", static_cast<int64_t>(devices.size()), fmt::format("{}", fmt::join(devices, ", "))});
+}
+
 // Counters that are absent are absent for a reason; when nobody gave one, that is said.
 void explain_absent_counters(ProfileDocument& d, const Recording& r) {
   if (r.session.producer == "cpu") {
@@ -492,6 +503,7 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   if (attribution) {
     for (const MissingRecord& m : attribution->missing)
       if (!reported_by_collector(recording, m.name)) add_missing(d, may_differ ? of_foreign(m) : m);
+    say_several_devices(d, *attribution);
     fill_rows(d, recording, *attribution, options);
     fill_totals(d, recording, *attribution);
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);

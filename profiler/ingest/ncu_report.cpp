@@ -105,6 +105,7 @@ class NcuReportReader {
     }
     drop_nameless();
     check_values();
+    place_on_devices();
     if (r_.results.empty())
       throw stepscope::InputError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
     return std::move(r_);
@@ -230,6 +231,17 @@ class NcuReportReader {
         r_.results.resize(i);
         return;
       }
+  }
+
+  // A result's message does not name its GPU; its metrics do.
+  void place_on_devices() {
+    const auto of_launch = metric_index(r_, "launch__device_id"), of_device = metric_index(r_, "device__attribute_device_index");
+    for (ForeignResult& r : r_.results)
+      for (const auto& metric : {of_launch, of_device})
+        if (const auto device = value_of(r, metric); device && *device >= 0 && *device <= INT32_MAX) {
+          r.device = static_cast<int64_t>(*device);
+          break;
+        }
   }
 
   std::span<const std::byte> bytes_;

@@ -156,9 +156,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Nsight Compute runs kernels one at a time: times are of each kernel alone, idle time and overlap are "
      "unknown. By default it also flushes caches and locks clocks."},
     {"several_processes", notice, "ingest", "The report holds kernels of several processes, shown as one; --process PID chooses one."},
-    {"several_devices", notice, "ingest",
-     "The report holds kernels of several GPUs, shown as one; record one at a time, or one process for each GPU and choose with "
-     "--process."},
+    {"several_devices", notice, "document",
+     "Kernels of several GPUs are shown as those of one. Record one GPU at a time (CUDA_VISIBLE_DEVICES hides the others), or one process "
+     "for each GPU; of an ingested report --process PID chooses one."},
     {"passes_unknown", notice, "ingest",
      "Kernels without a pass are shown as unattributed; collect NVTX ranges too (ncu --nvtx, nsys profile --trace cuda,nvtx), or place "
      "them by --rules."},

@@ -45,6 +45,19 @@ std::string error_with(const std::string& place, const json& value) {
   return error_of(j.dump());
 }
 
+TEST(Profile, KernelsOfSeveralGpusAreNotShownAsThoseOfOneWithoutAWord) {
+  EXPECT_FALSE(missing_row(gpt2_profile(), "several_devices"));
+  Recording r = fixture::gpt2_recording();
+  r.launches[3].device = 1;
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(missing_row(d, "several_devices"));
+  EXPECT_EQ(missing_row(d, "several_devices")->count, 2);
+  EXPECT_EQ(missing_row(d, "several_devices")->detail, "0, 1");
+  r.missing.push_back({"several_devices", 3, "0, 1, 5"});
+  EXPECT_EQ(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "several_devices")->count, 3)
+      << "what the reader of a report said, and once";
+}
+
 TEST(Profile, TimingComesFromTheTimedStepsAlone) {
   const ProfileDocument d = gpt2_profile();
   // Steps 10..17 (0-based): 5.00 ms + 10 us x (i % 8) for i = 2, 3, .., 7, 0, 1.

@@ -212,6 +212,39 @@ TEST(NcuReport, EachResultIsOfTheProcessThatItsBlockNames) {
   }
 }
 
+// A result of the second GPU was shown as one of the first, without a word.
+TEST(NcuReport, ItsMetricsSayOnWhichGpuAResultRan) {
+  EXPECT_EQ(ncu_report("fp32_basic.ncu-rep").results.at(0).device, 0);
+  ncu::BlockHeader block;
+  for (const char* name : {"gpu__time_duration.sum", "launch__device_id", "device__attribute_device_index"})
+    block.mutable_strings()->add_text(name);
+  std::string payload;
+  for (const uint32_t metric : {1u, 2u, 0u}) {  // the last says nothing
+    ncu::KernelResult k;
+    k.set_function("a");
+    ncu::Metric& time = *k.add_metrics();
+    time.set_name_id(0);
+    time.mutable_value()->set_number(1000);
+    if (metric) {
+      ncu::Metric& device = *k.add_metrics();
+      device.set_name_id(metric);
+      device.mutable_value()->set_u32(metric + 1);
+    }
+    payload += sized(k.SerializeAsString());
+  }
+  block.set_kernel_results(3);
+  block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
+  const std::string bytes = file_of(sized(block.SerializeAsString()) + payload);
+  const Recording r = to_recording(read_ncu_report(as_bytes(bytes), "made"), {});
+  ASSERT_EQ(r.launches.size(), 3u);
+  EXPECT_EQ(r.launches[0].device, 2);
+  EXPECT_EQ(r.launches[1].device, 3);
+  EXPECT_EQ(r.launches[2].device, 0);
+  const auto said = std::find_if(r.missing.begin(), r.missing.end(), [](const auto& m) { return m.name == "several_devices"; });
+  ASSERT_NE(said, r.missing.end());
+  EXPECT_EQ(said->detail, "0, 2, 3");
+}
+
 // ncu stores NaN for what its CSV prints as n/a, and no value of a metric that it has per instance alone. For such a CSV the notice said so;
 // for the report itself it asked to collect again what the report holds.
 TEST(NcuReport, AMetricWithoutANumberIsNotOneToCollect) {
