@@ -254,10 +254,15 @@ std::span<const TensorMetric> tensor_metrics() { return kTensorMetricList; }
 MergedCounters merge_counters(const Recording& r, const std::vector<const LaunchRecord*>& kernels) {
   MergedCounters merged;
   const auto sets = usable_sets(r, merged.missing);
-  // A program that launched more kernels than are kept was cut at the same limit in both runs, up to launches
-  // in flight; a foreign report may hold a metric for some of its kernels only.
-  const bool cut = std::any_of(r.missing.begin(), r.missing.end(),
-                               [](const MissingRecord& m) { return m.name == "launches_not_kept" || m.name == "metrics_not_in_report"; });
+  const auto said = [&](std::string_view name) {
+    return std::any_of(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
+  };
+  // A program that launched more kernels than are kept was cut at the same limit in both runs, up to launches in flight. Counters of an ncu
+  // report come with the very launches that they are merged into, so that a metric of some kernels only is no other step.
+  const bool cut = said("launches_not_kept") || r.session.producer == "ncu";
+  // A program without steps is counted in sessions of some launches: those that failed, and kernels of graphs, which stand behind all others,
+  // have no counters. A step is counted whole or not at all.
+  const bool cut_without_steps = said("counter_set_failed") || said("graph_launch_in_counter_run");
 
   std::map<std::pair<std::string, int64_t>, std::map<int64_t, const CounterRecord*>> sessions;  // (set, step) -> index
   std::map<std::pair<std::string, std::string>, std::vector<const CounterRecord*>> passes;      // (set, pass)
@@ -281,7 +286,7 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   std::set<int64_t> steps;
   std::map<std::string, std::vector<std::vector<const CounterRecord*>>> good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
-    const Difference d = difference(counted, comparable, cut);
+    const Difference d = difference(counted, comparable, cut || (key.second < 0 && cut_without_steps));
     if (!d.why_not.empty()) {
       merged.missing.push_back({"counter_sequence_mismatch", 1, fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;

@@ -16,10 +16,10 @@ Number ratio(Number over, Number under) {
   return *over / *under;
 }
 
-double duration_ns(const Launches& launches) {
-  double sum = 0;
-  for (const AttributedLaunch* l : launches) sum += l->duration_ns;
-  return sum;
+// Absent where one has no time: the bytes of a kernel whose time was lost, over the times of the others, read as more than the GPU can.
+Number duration_ns(const Launches& launches) {
+  return sum_all(launches,
+                 [](const AttributedLaunch& l) { return l.has_time || l.duration_ns > 0 ? Number(l.duration_ns) : std::nullopt; });
 }
 
 template <Counter counter>
@@ -47,7 +47,7 @@ Number weighted_by_time(const Launches& launches, Counter value) {
     if (!(l.counters.*value)) return std::nullopt;
     return *(l.counters.*value) * l.duration_ns;
   });
-  return ratio(product, launches.empty() ? std::nullopt : Number(duration_ns(launches)));
+  return ratio(product, duration_ns(launches));
 }
 
 Number tensor_use(const Launches& launches) {

@@ -89,7 +89,6 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
 
   const double memory = *r.dram_ns / duration_ns, tensor = r.tensor_ns.value_or(0) / duration_ns;
   const int64_t blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
-  const bool fills_device = launch.activity != Activity::kernel || !in.sm_count || blocks >= *in.sm_count;
   if (memory >= kBoundShare && memory >= tensor)
     r.bound = Bound::memory;
   else if (tensor >= kBoundShare)
@@ -98,10 +97,10 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
     return r;  // the tensor side is not known
   else if (duration_ns < kLatencyDuration_ns)
     r.bound = Bound::latency;
-  else if (launch.activity == Activity::kernel && blocks <= 0)
-    return r;  // how many blocks there were is not known
+  else if (launch.activity == Activity::kernel && (blocks <= 0 || !in.sm_count))
+    return r;  // whether its blocks fill the device is not known
   else
-    r.bound = fills_device ? Bound::neither : Bound::latency;
+    r.bound = launch.activity != Activity::kernel || blocks >= *in.sm_count ? Bound::neither : Bound::latency;
   return r;
 }
 

@@ -16,7 +16,6 @@ constexpr double kLongest_ns = 1e15;
 bool is_duration(std::string_view metric) {
   return std::find(kDurationMetrics.begin(), kDurationMetrics.end(), metric) != kDurationMetrics.end();
 }
-bool is_percentage(std::string_view metric) { return metric.find(".pct") != std::string_view::npos || metric.ends_with("_pct"); }
 
 std::set<std::string_view> all_read() {
   std::set<std::string_view> names(kDurationMetrics.begin(), kDurationMetrics.end());
@@ -32,6 +31,8 @@ bool is_read(std::string_view metric) {
   static const std::set<std::string_view> names = all_read();
   return names.contains(metric);
 }
+
+bool is_percentage(std::string_view metric) { return metric.find(".pct") != std::string_view::npos || metric.ends_with("_pct"); }
 
 std::string implausible(std::string_view metric, double value) {
   if (!is_read(metric)) return "";

@@ -16,6 +16,7 @@ inline constexpr std::string_view kRegisters = "launch__registers_per_thread", k
                                   kSharedDynamic = "launch__shared_mem_per_block_dynamic";
 
 bool is_read(std::string_view metric);
+bool is_percentage(std::string_view metric);
 
 // What was expected instead, in words; "" when the value (in base units) may be one of this metric. Metrics
 // that are not read may be anything.

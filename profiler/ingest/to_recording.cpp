@@ -115,7 +115,9 @@ class Converter {
     set("name", text_of(kGpuName));
     if (const auto chip = number_of("device__attribute_chip"))
       if (const auto at = kChips.find(*chip); at != kChips.end()) set("chip", at->second);
-    if (const auto v = number_of("device__attribute_multiprocessor_count")) set("sm_count", fmt::to_string(*v));
+    // The page details has no attributes of the device, but "# SMs" among its launch statistics.
+    for (const char* metric : {"device__attribute_multiprocessor_count", "launch__sm_count"})
+      if (const auto v = number_of(metric)) set("sm_count", fmt::to_string(*v));
     if (const auto v = number_of("device__attribute_l2_cache_size")) set("l2_bytes", fmt::to_string(*v));
     const auto major = number_of("device__attribute_compute_capability_major"),
                minor = number_of("device__attribute_compute_capability_minor");
@@ -294,7 +296,8 @@ class Converter {
       for (const auto& [name, index] : in_report) {
         const auto v = value_of(f, index);
         if (!v) continue;
-        c.values.push_back(*v);
+        // Readers let a percentage pass that ncu took slightly below 0; a document has none.
+        c.values.push_back(is_percentage(name) ? std::max(0.0, *v) : *v);
         metrics.push_back(name);
       }
       note_lacking(f, metrics, lacking);

@@ -103,6 +103,20 @@ TEST_F(IngestCli, a_table_that_lies_is_refused_with_file_line_and_column) {
   refused(twice, {"t.csv: line 1, column", "('gpu__time_duration.sum')", "stands twice"});
 }
 
+// ncu takes some percentages as the difference of two counters. `report` refused the document that held one below 0.
+TEST_F(IngestCli, a_percentage_slightly_below_0_makes_a_document_that_can_be_read) {
+  write("t.csv",
+        "\"ID\",\"Process ID\",\"Process Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\","
+        "\"gpu__time_duration.sum\",\"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed\"\n"
+        "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"ns\",\"%\"\n"
+        "\"0\",\"100\",\"prog\",\"a\",\"1\",\"7\",\"(256, 1, 1)\",\"(200, 1, 1)\",\"0\",\"9.0\",\"10000\",\"50\"\n"
+        "\"1\",\"100\",\"prog\",\"b\",\"1\",\"7\",\"(256, 1, 1)\",\"(200, 1, 1)\",\"0\",\"9.0\",\"10000\",\"-0.02\"\n");
+  EXPECT_EQ(ingest(file("t.csv")).exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(slurp(file("doc.json")))["launches"][1]["tensor_active_pct"], 0);
+  const Outcome o = stepscope("report " + file("doc.json"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+}
+
 TEST_F(IngestCli, rules_are_a_name_or_a_file) {
   EXPECT_THAT(ingest(kData + "fp32_basic.ncu-rep --rules nothing").err, HasSubstr("(llm.c)"));
   write("r.yaml", "schema: stepscope.rules/1\nname: mine\nrules:\n- {kernel: ., pass: forward, op: qkv}\n");

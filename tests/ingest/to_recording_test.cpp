@@ -94,6 +94,37 @@ TEST(ToRecording, AMetricOfSomeKernelsStaysWithThoseAndHasNoSum) {
   EXPECT_FALSE(has_severe_missing(d));
 }
 
+// A metric that nobody has to ask for, and that a kernel lacks, cost all kernels all their counters: those with it were taken for another step.
+TEST(ToRecording, AnExtraMetricOfSomeKernelsCostsNoCounters) {
+  ForeignReport f;
+  f.tool = "ncu";
+  f.form = f.source = "made";
+  f.metrics = read_metrics();
+  const auto extra = static_cast<uint32_t>(f.metrics.size());
+  f.metrics.push_back("sm__inst_executed_pipe_tensor.sum");
+  for (int i = 0; i < 3; ++i) {
+    ForeignResult k;
+    k.name = "k" + std::to_string(i);
+    for (uint32_t m = 0; m < extra; ++m) k.values.push_back({m, 10});
+    if (i != 1) k.values.push_back({extra, 7});
+    f.results.push_back(k);
+  }
+  const ProfileDocument d = build_profile(to_recording(f, {}), std::nullopt, {}, {});
+  EXPECT_FALSE(is_missing(d, "metrics_not_in_report"));
+  EXPECT_FALSE(is_missing(d, "counter_sequence_mismatch"));
+  for (const LaunchRow& l : d.launches) EXPECT_EQ(l.dram_read_bytes, 10.0) << l.name;
+  EXPECT_EQ(d.totals.dram_read_bytes, 30.0);
+}
+
+// The page details prints no attributes of the device.
+TEST(ToRecording, TheNumberOfSmsMayComeFromTheLaunch) {
+  ForeignReport f = report();
+  f.metrics[3] = "launch__sm_count";
+  EXPECT_EQ(to_recording(f, {}).session.device.at("sm_count"), "132");
+  f.metrics[3] = "another";
+  EXPECT_FALSE(to_recording(f, {}).session.device.contains("sm_count"));
+}
+
 // gpus_of named no GPU then, and no ceilings are refused for none.
 TEST(ToRecording, AProcessWithoutResultsIsRefusedByAllThatAsksForIt) {
   IngestOptions o;

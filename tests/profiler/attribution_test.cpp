@@ -247,6 +247,21 @@ TEST(Attribution, AKernelWithoutATimeIsCountedAndAddsNothing) {
   EXPECT_FALSE(is_missing(attribute(fixture::recording(kThree), fixture::input())->missing, "kernels_without_time"));
 }
 
+// Its bytes went over the time of the others, which read as more than the GPU can.
+TEST(Attribution, AKernelWithoutATimeLeavesNoBandwidth) {
+  Recording r = fixture::recording(kThree);
+  r.launches[1].start_ns = r.launches[1].end_ns = 0;
+  const auto a = attribute(r, fixture::input());
+  ASSERT_TRUE(a);
+  const Measured& forward = pass_group(*a, "forward")->sums;
+  EXPECT_EQ(forward.dram_read_bytes, 3e6) << "of the counted step, which has it";
+  EXPECT_FALSE(forward.dram_bytes_per_s);
+  EXPECT_FALSE(forward.dram_of_ceiling_pct);
+  EXPECT_FALSE(a->all.dram_bytes_per_s);
+  EXPECT_TRUE(pass_group(*a, "backward")->sums.dram_bytes_per_s);
+  EXPECT_TRUE(pass_group(*a, "backward")->sums.dram_of_ceiling_pct);
+}
+
 TEST(Attribution, TheSameLaunchTwiceIsAContradiction) {
   Recording r = fixture::recording(kThree);
   r.launches.push_back(r.launches[1]);

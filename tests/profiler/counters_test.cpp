@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -96,6 +97,27 @@ TEST(Counters, ACutProgramMayHaveCountedFewerButNotOthers) {
   EXPECT_FALSE(pass_group(*a, "forward")->sums.dram_read_bytes) << "half the bytes of a pass would look like an answer";
 }
 
+// One graph launch, or one session that failed, took the counters of every kernel with it.
+TEST(Counters, AProgramWithoutStepsKeepsWhatWasCountedBesideGraphsAndFailedSessions) {
+  for (const size_t lost : {0u, 1u}) {
+    Recording r = fixture::recording(kTwo);
+    r.counters.erase(r.counters.begin() + static_cast<std::ptrdiff_t>(lost));
+    r.counter_sets[0].launches = r.counter_sets[0].ranges = 1;
+    r.missing.push_back({lost == 0 ? "counter_set_failed" : "graph_launch_in_counter_run", 1, ""});
+    EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "counter_sequence_mismatch")) << "a step is counted whole";
+    for (LaunchRecord& l : r.launches) l.step = -1;
+    for (CounterRecord& c : r.counters) c.step = -1;
+    r.steps.clear();
+    const auto a = attribute(r, fixture::input());
+    EXPECT_FALSE(is_missing(a->missing, "counter_sequence_mismatch"));
+    EXPECT_FALSE(a->launches[lost].counters.dram_read_bytes);
+    EXPECT_TRUE(a->launches[1 - lost].counters.dram_read_bytes);
+    EXPECT_FALSE(a->all.dram_read_bytes) << "half the bytes would look like an answer";
+    r.counters[0].kernel = "another";
+    EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "counter_sequence_mismatch"));
+  }
+}
+
 TEST(Counters, ASetWithOtherThanOneRangePerLaunchIsNotUsed) {
   Recording r = fixture::recording(kTwo);
   r.counter_sets[0].ranges = 1;  // what CUPTI returns when the image is too small: no error, dropped = 0
@@ -128,7 +150,7 @@ TEST(Counters, AMetricThatHalfOfTheKernelsHaveIsBetterThanALesserOneOfMore) {
                                     {"forward/0/gelu", "gelu", 300'000, 1e6, 2e6, 40},
                                     {"forward/0/ln1", "norm", 100'000, 1e6, 2e6, 0},
                                     {"forward/0/ln2", "norm", 100'000, 1e6, 2e6, 0}});
-  r.missing.push_back({"metrics_not_in_report", 1, ""});  // kernels of a report need not have the same metrics
+  r.session.producer = "ncu";  // kernels of a report need not have the same metrics
   CounterSet half = r.counter_sets[0], most = half;
   half.metrics = {cycles}, half.launches = half.ranges = 2;
   most.name = "most", most.launches = most.ranges = 3;

@@ -97,6 +97,15 @@ TEST(Roofline, ShortKernelsAndThoseThatDoNotFillTheDeviceAreBoundByLatency) {
   EXPECT_EQ(kernel_roofline(kernel(), 4'000, counters(2e6, 1e6), rules()).bound, Bound::memory) << "short, but at 75% of the ceiling";
 }
 
+// `neither` was said of a kernel of one block.
+TEST(Roofline, WithoutTheNumberOfSmsNobodyKnowsWhetherAKernelFillsThem) {
+  RooflineInput in = rules();
+  in.sm_count.reset();
+  for (const int64_t blocks : {1, 1000}) EXPECT_FALSE(kernel_roofline(kernel(blocks), 50'000, counters(1e5, 1e5), in).bound) << blocks;
+  EXPECT_EQ(kernel_roofline(kernel(), 4'900, counters(1e5, 1e5), in).bound, Bound::latency);
+  EXPECT_EQ(kernel_roofline(kernel(), 100'000, counters(40e6, 30e6), in).bound, Bound::memory);
+}
+
 TEST(Roofline, WithoutCountersOrCeilingsThereIsNoFloorAndNoBound) {
   EXPECT_FALSE(kernel_roofline(kernel(), 1e5, KernelCounters{}, rules()).floor_ns);
   EXPECT_FALSE(kernel_roofline(kernel(), 1e5, KernelCounters{}, rules()).bound);
