@@ -13,15 +13,57 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::string_view kUnnamed = "<unnamed>";
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool in_word(char c) { return c == '_' || is_digit(c) || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+// CUPTI's names come from the C++ library ("float const*", "true", "4u"), ncu's and nsys' from the compiler ("const float *", "(bool)1",
+// "(unsigned int)4", of which simplified_kernel_name cuts the casts).
+std::string_view comparable_word(std::string_view word) {
+  if (word == "const") return "";
+  if (word == "true") return "1";
+  if (word == "false") return "0";
+  if (!is_digit(word.front())) return word;
+  const size_t suffix = word.find_first_not_of("0123456789");
+  return suffix != word.npos && word.find_first_not_of("uUlL", suffix) == word.npos ? word.substr(0, suffix) : word;
+}
+
+// The compiler spells the parameters of a template T1, T2, the library what they stand for; its arguments say the same.
+std::string_view without_parameters_of_a_template(std::string_view name) {
+  int depth = 0;
+  bool is_template = false;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name.substr(i).starts_with(kUnnamed)) {
+      i += kUnnamed.size() - 1;
+      continue;
+    }
+    if (name[i] == '<') ++depth, is_template = true;
+    if (name[i] == '>') --depth;
+    if (name[i] == '(' && depth == 0 && is_template) return name.substr(0, i);
+  }
+  return name;
+}
+
 }  // namespace
 
 std::string comparable_kernel_name(std::string_view name) {
   constexpr std::string_view kAnonymous = "(anonymous namespace)";
   std::string text(name);
-  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;) text.replace(at, kAnonymous.size(), "<unnamed>");
+  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;) text.replace(at, kAnonymous.size(), kUnnamed);
   text = simplified_kernel_name(text);
-  std::erase(text, ' ');
-  return text;
+  const std::string_view rest = without_parameters_of_a_template(text);
+  std::string comparable;
+  for (size_t i = 0; i < rest.size();) {
+    size_t end = i;
+    while (end < rest.size() && in_word(rest[end])) ++end;
+    if (end > i)
+      comparable += comparable_word(rest.substr(i, end - i));
+    else if (rest[end++] != ' ')
+      comparable += rest[i];
+    i = end;
+  }
+  return comparable;
 }
 
 std::optional<Waterfall> make_waterfall(const ProfileDocument& a, const ProfileDocument& b) {

@@ -17,7 +17,8 @@
 
 namespace profiler {
 
-// Kernel names of several tools as one: without casts, inner scopes and spaces, unnamed namespaces spelled alike.
+// Kernel names of several tools as one: without casts, inner scopes, spaces, const and the parameters of templates; unnamed namespaces and
+// literals spelled alike.
 std::string comparable_kernel_name(std::string_view name);
 
 struct WaterfallRow {

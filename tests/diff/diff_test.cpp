@@ -133,6 +133,20 @@ TEST(Diff, NamesOfOtherToolsAreTheSameKernel) {
   EXPECT_EQ(d.kernels.at(0).change, "changed");
 }
 
+// Kernels of ours were `replaced` by themselves in a diff with ncu's report of them.
+TEST(Diff, TheLibrarysAndTheCompilersSpellingAreOneName) {
+  const auto same = [](const char* a, const char* b) { return comparable_kernel_name(a) == comparable_kernel_name(b); };
+  EXPECT_TRUE(same("void m::(anonymous namespace)::k<true, 4u, 8ul, (m::E)1>(float*, float const*, m::T const&)",
+                   "void m::<unnamed>::k<(bool)1, (unsigned int)4, (unsigned long)8, (m::E)1>(float *, const float *, const T1 &)"));
+  EXPECT_TRUE(same("m::f(float*, float const*)", "m::f(float *, const float *)"));
+  EXPECT_TRUE(same("void k<false, -4>(int)", "void k<(bool)0, (int)-4>(int)"));
+  EXPECT_FALSE(same("void k<true>(int)", "void k<(bool)0>(int)"));
+  EXPECT_FALSE(same("void k<4u>(int)", "void k<40>(int)"));
+  EXPECT_FALSE(same("void k<4>(int)", "void k<4, 4>(int)"));
+  EXPECT_FALSE(same("(anonymous namespace)::f(float*)", "(anonymous namespace)::f(double*)")) << "two functions of one name";
+  EXPECT_FALSE(same("const_true", "const_1"));
+}
+
 TEST(Diff, IdleTimeCountsOnlyWhereBothKnowIt) {
   ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 5e5), b = document({kernel("k", "forward", "qkv", 1.1e6)}, 0);
   b.totals.idle_ns.reset();
