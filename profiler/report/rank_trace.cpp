@@ -29,14 +29,15 @@ double first_begin(const ProfileDocument& d) {
   return first;
 }
 
-// Streams run in order, but records of neighbours may overlap by some ns; the earlier one is cut, so that slices nest.
-void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, int64_t track, double zero_ns) {
-  std::stable_sort(rows.begin(), rows.end(), [](const LaneRow* a, const LaneRow* b) { return a->start_ns < b->start_ns; });
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const LaneRow& l = *rows[i];
-    double end = l.start_ns + l.shown_ns;
-    if (i + 1 < rows.size()) end = std::min(end, std::max(l.start_ns, rows[i + 1]->start_ns));
-    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns - zero_ns, end - zero_ns, rank, track);
+struct LaneSlice {
+  const LaneRow* row;
+  double begin_ns, end_ns;
+};
+
+void add_track(Json& events, const std::vector<LaneSlice>& slices, int64_t rank, int64_t track, double zero_ns) {
+  for (const LaneSlice& s : slices) {
+    const LaneRow& l = *s.row;
+    Json e = slice(short_kernel_name(l.name), l.activity, s.begin_ns - zero_ns, s.end_ns - zero_ns, rank, track);
     Json& a = e["args"];
     a["name"] = l.name;
     if (l.pass) a["pass"] = *l.pass;
@@ -90,18 +91,18 @@ void add_collectives(Json& events, const ProfileDocument& d, double zero_ns) {
 std::string rank_trace_text(const ProfileDocument& d) {
   Json events = Json::array();
   const double zero_ns = first_begin(d);
-  std::map<int64_t, std::map<int64_t, std::vector<const LaneRow*>>> streams;
-  for (const LaneRow& l : d.lanes) streams[l.rank][l.stream].push_back(&l);
+  std::map<int64_t, std::map<int64_t, std::vector<LaneSlice>>> streams;
+  for (const LaneRow& l : d.lanes) streams[l.rank][l.stream].push_back({&l, l.start_ns, l.start_ns + l.shown_ns});
   for (const RankRow& r : d.ranks) {
     const std::string name = "rank " + std::to_string(r.rank) + (r.host ? " on " + *r.host : "");
     events.push_back(metadata("process_name", r.rank, std::nullopt, "name", name));
     events.push_back(metadata("process_sort_index", r.rank, std::nullopt, "sort_index", r.rank));
     events.push_back(metadata("thread_name", r.rank, kCollectiveTrack, "name", "collectives"));
-    for (auto& [stream, rows] : streams[r.rank]) {
-      const int64_t track = stream + 1;
-      events.push_back(metadata("thread_name", r.rank, track, "name", "stream " + std::to_string(stream)));
-      events.push_back(metadata("thread_sort_index", r.rank, track, "sort_index", track));
-      add_stream(events, rows, r.rank, track, zero_ns);
+    for (const auto& [stream, slices] : streams[r.rank]) {
+      const auto tracks = trace::tracks_of(slices);
+      for (size_t i = 0; i < tracks.size(); ++i)
+        add_track(events, tracks[i], r.rank, trace::add_stream_track(events, r.rank, stream, i, "stream " + std::to_string(stream)),
+                  zero_ns);
     }
   }
   add_collectives(events, d, zero_ns);

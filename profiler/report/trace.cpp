@@ -14,7 +14,6 @@ namespace {
 using trace::Json, trace::kNsPerUs, trace::metadata, trace::slice;
 
 constexpr int64_t kStepTrack = 0;
-int64_t track_of(int64_t stream) { return stream + 1; }
 
 struct Slice {
   const LaunchRow* launch;
@@ -79,12 +78,7 @@ std::string op_key(const LaunchRow& l) {
   return (l.layer ? "layer " + std::to_string(*l.layer) + " " : "") + *l.op + "\n" + *l.pass;
 }
 
-void add_stream(Json& events, std::vector<Slice> slices, int64_t pid, int64_t stream) {
-  const int64_t tid = track_of(stream);
-  std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin_ns < b.begin_ns; });
-  // A stream runs in order, but records of neighbours may overlap by some ns (programmatic launch); the
-  // earlier one is cut.
-  for (size_t i = 0; i + 1 < slices.size(); ++i) slices[i].end_ns = std::min(slices[i].end_ns, slices[i + 1].begin_ns);
+void add_track(Json& events, const std::vector<Slice>& slices, int64_t pid, int64_t tid) {
   enclosing_slices(events, slices, "pass", pid, tid, pass_key);
   enclosing_slices(events, slices, "op", pid, tid, op_key);
   for (const Slice& s : slices) events.push_back(launch_slice(s, pid, tid));
@@ -130,10 +124,10 @@ std::string trace_text(const ProfileDocument& d) {
     }
     std::vector<Slice> all;
     for (const auto& [stream, slices] : streams) {
-      const int64_t tid = track_of(stream);
-      events.push_back(metadata("thread_name", device, tid, "name", cpu ? "ops" : "stream " + std::to_string(stream)));
-      events.push_back(metadata("thread_sort_index", device, tid, "sort_index", tid));
-      add_stream(events, slices, device, stream);
+      const std::string track_name = cpu ? "ops" : "stream " + std::to_string(stream);
+      const auto tracks = trace::tracks_of(slices);
+      for (size_t i = 0; i < tracks.size(); ++i)
+        add_track(events, tracks[i], device, trace::add_stream_track(events, device, stream, i, track_name));
       all.insert(all.end(), slices.begin(), slices.end());
     }
     add_counter_track(events, all, device, "DRAM GB/s", "GB/s", &LaunchRow::dram_bytes_per_s, 1e-9);

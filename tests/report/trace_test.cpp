@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "profiler/report/trace.h"
 #include "tests/profiler/fixture.h"
@@ -74,7 +75,7 @@ TEST(Trace, TwoStreamsAreTwoTracksAndOverlappingRecordsAreCut) {
     r.launches[i].start_ns -= 150'000;
     r.launches[i].end_ns -= 150'000;
   }
-  r.launches[1].end_ns += 5000;  // into the next kernel of its stream
+  r.launches[1].end_ns += 1500;  // 500 ns into the next kernel of its stream
   const json t = trace_of(r);
   expect_strict_nesting(t);
   std::map<int64_t, int> kernels;
@@ -82,6 +83,33 @@ TEST(Trace, TwoStreamsAreTwoTracksAndOverlappingRecordsAreCut) {
     if (e.at("ph") == "X" && e.at("cat") == "kernel") ++kernels[e.at("tid").get<int64_t>()];
   EXPECT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[9], 6);
+}
+
+// Kernels of two branches of a CUDA graph: the first was cut where the second begins, to nothing where they begin together.
+TEST(Trace, WhatRunsBesideItsNeighbourOnOneStreamKeepsItsLength) {
+  Recording r = fixture::gpt2_recording();
+  const int64_t begin_ns = r.launches[0].start_ns;
+  std::map<int64_t, int64_t> length_ns;
+  for (const size_t i : {0u, 1u, 2u, 3u}) {
+    r.launches[i].start_ns = begin_ns + (i == 3 ? 300 : 0), r.launches[i].end_ns = begin_ns + (i == 3 ? 800 : 60'000);
+    length_ns[r.launches[i].index] = r.launches[i].end_ns - r.launches[i].start_ns;
+  }
+  const json t = trace_of(r);
+  expect_strict_nesting(t);
+  std::map<int64_t, int64_t> shown_ns;
+  std::set<int64_t> tracks;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "kernel" && e.at("args").at("index") < 4) {
+      shown_ns[e.at("args").at("index")] = span(e).second - span(e).first;
+      tracks.insert(e.at("tid").get<int64_t>());
+    }
+  EXPECT_EQ(shown_ns, length_ns);
+  EXPECT_EQ(tracks.size(), 4u);
+  std::map<std::string, int> names;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("name") == "thread_name") ++names[e.at("args").at("name").get<std::string>()];
+  EXPECT_EQ(names["stream 7"], 1);
+  EXPECT_EQ(names["stream 7 (4)"], 1);
 }
 
 TEST(Trace, KernelsLieInOpsAndOpsInPasses) {
