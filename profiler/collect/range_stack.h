@@ -44,8 +44,4 @@ class RangeStack {
 // component_below("run/step", "run/step/forward/3/qkv") is "forward".
 std::optional<std::string_view> component_below(std::string_view outer, std::string_view path);
 
-// Is `name` the range that is one step? `step_range` itself and "step_range N" are, and so is what PyTorch
-// writes ("ProfilerStep#N").
-bool is_step_name(std::string_view name, std::string_view step_range);
-
 }  // namespace profiler::collect

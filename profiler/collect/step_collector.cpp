@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "profiler/collect/missing_names.h"
+#include "profiler/records/step_name.h"
 
 namespace profiler::collect {
 

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "profiler/records/step_name.h"
 
 namespace profiler {
 namespace {
@@ -269,8 +270,10 @@ class NsysReader {
     const auto has = db_.columns(table);
     if (!has.contains("bytes") || !has.contains("correlationId")) return;
     static const std::map<int64_t, const char*> kKinds = {{1, "copy HtoD"}, {2, "copy DtoH"}, {8, "copy DtoD"}, {10, "copy PtoP"}};
-    db_.query(fmt::format("SELECT start, end, {}, correlationId, streamId, deviceId, bytes, {} FROM {} ORDER BY start",
-                          has.contains("globalPid") ? "globalPid" : "0", has.contains("copyKind") ? "copyKind" : "0", table),
+    const auto column = [&](const char* name) { return has.contains(name) ? name : "NULL"; };
+    // Nodes of a graph have one call, so only the node tells two of one stream and one time apart.
+    db_.query(fmt::format("SELECT start, end, {}, correlationId, streamId, deviceId, bytes, {}, {}, {} FROM {} ORDER BY start",
+                          column("globalPid"), column("copyKind"), column("contextId"), column("graphNodeId"), table),
               [&](const auto& row) {
                 ForeignResult c;
                 c.kind = kind;
@@ -279,6 +282,8 @@ class NsysReader {
                 c.stream = row.count(4);
                 c.device = row.count(5);
                 c.bytes = row.count(6);
+                c.context = row.integer(8);
+                c.graph_node = row.integer(9);
                 add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
               });
   }
@@ -357,7 +362,10 @@ class NsysReader {
       for (Operation* o : of_thread) {
         for (; next < list.size() && list[next].start <= o->launched_ns; ++next) {
           close_before(list[next].start);
-          const bool is_step = list[next].name == step_range_;
+          // As the collector has it: a step opens in no other, and all have one name in paths.
+          const bool in_step = std::any_of(open.begin(), open.end(), [](const auto& r) { return r.second >= 0; });
+          const bool is_step = !in_step && is_step_name(list[next].name, step_range_);
+          if (is_step) list[next].name = step_range_;
           if (is_step) step_times_.push_back({list[next].start, list[next].end});
           open.push_back({&list[next], is_step ? static_cast<int64_t>(step_times_.size()) - 1 : -1});
         }

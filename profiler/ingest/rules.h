@@ -15,7 +15,8 @@
 //       op: ln1
 //       layer: up                   # how many times its section began in this step, from 0 (without `in`: how many launches it fitted);
 //                                   # down: the same counted down to 0; a number; left out: outside the layers
-//       times: 12                   # this launch stands for 12 equal layers: shown 12 times, as layers 0 to 11, and said so
+//       times: 12                   # this launch stands for 12 equal layers: shown 12 times, as layers 0 to 11, and said so;
+//                                   // of a report without time stamps only
 #pragma once
 #include <cstdint>
 #include <map>

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "profiler/attribute/counters.h"
 #include "profiler/attribute/words.h"
 #include "profiler/ingest/read_metrics.h"
@@ -44,6 +46,13 @@ std::vector<const ForeignResult*> chosen_results(const ForeignReport& report, co
   return chosen;
 }
 
+// A name as the document's text has it, where bytes that are no UTF-8 become U+FFFD. Names that only become equal there would be two rows of one
+// name, which `report` refuses.
+std::string as_written(const std::string& name) {
+  if (std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return name;
+  return nlohmann::json::parse(stepscope::json_text(nlohmann::json(name), -1)).get<std::string>();
+}
+
 class Converter {
  public:
   Converter(const ForeignReport& report, const IngestOptions& options) : in_(report), options_(options) {}
@@ -71,6 +80,8 @@ class Converter {
     for (const ForeignResult* r : chosen_results(in_, options_)) {
       processes.insert(r->process);
       chosen_.push_back(*r);
+      chosen_.back().name = as_written(r->name);
+      chosen_.back().path = as_written(r->path);
     }
     if (processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
@@ -193,6 +204,11 @@ class Converter {
       without_time += measured_alone && duration == 0;
       const auto& place = places[i];
       const int64_t times = place ? place->times : 1;
+      // Copies of one time stamp would share its time, while each row said that it took all of it.
+      if (times > 1 && !measured_alone)
+        throw stepscope::InputError(fmt::format(
+            "rules '{}': 'times: {}' fits '{}', which {} shows where it ran in a trace; expected durations alone, as ncu has them",
+            options_.rules->name, times, l.name, in_.source));
       if (place && l.activity == Activity::kernel) placed_by_rules_ += times;
       for (int64_t copy = 0; copy < times; ++copy) {
         if (place) {

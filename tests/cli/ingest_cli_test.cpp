@@ -117,6 +117,24 @@ TEST_F(IngestCli, a_percentage_slightly_below_0_makes_a_document_that_can_be_rea
   EXPECT_EQ(o.exit_code, 0) << o.err;
 }
 
+// Each name was a row of its own, and in the file two rows had one name, which `report` refused.
+TEST_F(IngestCli, names_that_only_differ_in_bytes_that_are_no_text_are_one_row) {
+  std::string csv =
+      "\"ID\",\"Process ID\",\"Process Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\","
+      "\"gpu__time_duration.sum\"\n\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"ns\"\n";
+  for (const char* row : {"\"0\",\"100\",\"prog\",\"k\xFF\"", "\"1\",\"100\",\"prog\",\"k\xFE\"", "\"2\",\"100\",\"prog\",\"k\xC3\xA9\""})
+    csv += std::string(row) + ",\"1\",\"7\",\"(256, 1, 1)\",\"(200, 1, 1)\",\"0\",\"9.0\",\"10000\"\n";
+  write("t.csv", csv);
+  EXPECT_EQ(ingest(file("t.csv")).exit_code, 0);
+  const Outcome o = stepscope("report " + file("doc.json"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  const auto d = nlohmann::json::parse(slurp(file("doc.json")));
+  ASSERT_EQ(d["kernels"].size(), 2u);
+  EXPECT_EQ(d["kernels"][0]["name"], "k\uFFFD");
+  EXPECT_EQ(d["kernels"][0]["launches"], 2);
+  EXPECT_EQ(d["kernels"][1]["name"], "k\u00E9");
+}
+
 TEST_F(IngestCli, rules_are_a_name_or_a_file) {
   EXPECT_THAT(ingest(kData + "fp32_basic.ncu-rep --rules nothing").err, HasSubstr("(llm.c)"));
   write("r.yaml", "schema: stepscope.rules/1\nname: mine\nrules:\n- {kernel: ., pass: forward, op: qkv}\n");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "profiler/records/step_name.h"
+
 namespace profiler::collect {
 namespace {
 

@@ -320,6 +320,55 @@ TEST(NsysExport, AnOperationThatStandsTwiceIsRefused) {
   EXPECT_THAT(export_error_of(e.path()), HasSubstr("x.sqlite: 'void f<4>(float *)' with correlation id 101 stands twice on stream 7"));
 }
 
+// Nodes of one graph have one call, and two of them that ran at once were taken for a row that stands twice.
+TEST(NsysExport, CopiesOfAGraphAreToldApartByTheirNodes) {
+  Export e;
+  for (const char* column : {"contextId", "graphNodeId"})
+    e.run(fmt::format("ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {} INT", column));
+  e.run(
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, "
+      "globalPid INT, bytes INT, graphNodeId INT)");
+  const int64_t call = e.call(100);
+  e.kernel(1, {.start = 200, .end = 300, .graph_node = 5}, call);
+  for (const int node : {11, 12}) {
+    e.run(
+        fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (310, 320, 0, 7, {}, {}, 4096, 8, 3, {})", call, e.global_pid(), node));
+    e.run(
+        fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (310, 320, 0, 3, 7, {}, {}, 64, {})", call, e.global_pid(), node + 10));
+  }
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  ASSERT_EQ(r.results.size(), 5u);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(r.results[i].graph_node, 10 * static_cast<int64_t>((i + 1) / 2) + (i % 2 == 1 ? 1 : 2));
+    EXPECT_EQ(r.results[i].context, 3);
+  }
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET SELECT * FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE graphNodeId = 21");
+  EXPECT_THAT(export_error_of(e.path()), HasSubstr("'memset' with correlation id 101 stands twice"));
+}
+
+// `profile` took these for steps, `ingest` of the same program's export for none.
+TEST(NsysExport, StepsHaveTheNamesThatProfileTakes) {
+  for (const char* name : {"step ", "ProfilerStep#"}) {
+    Export e;
+    for (int64_t step = 0; step < 2; ++step) {
+      const int64_t t = 1000 * step;
+      e.range(name + std::to_string(17 + step), t + 100, t + 300);
+      e.range("", t + 110, t + 150, 3);
+      e.kernel(1, t + 120, t + 400, t + 500);
+      e.range("step", t + 160, t + 250);
+      e.kernel(2, t + 200, t + 520, t + 600);
+    }
+    e.close();
+    const ForeignReport r = read_nsys_export(e.path(), "step");
+    EXPECT_EQ(r.steps.size(), 2u) << name;
+    ASSERT_EQ(r.results.size(), 4u) << name;
+    EXPECT_EQ(r.results[0].path, "step/forward/0/qkv");
+    EXPECT_EQ(r.results[1].path, "step/step");
+    EXPECT_EQ(r.results[1].step, 0) << "a step opens in no other";
+    EXPECT_EQ(r.results[2].step, 1);
+  }
+}
+
 TEST(NsysExport, OneThatIsCutInItsHeaderSaysHowLongAHeaderIs) {
   Export e;
   two_steps(e);

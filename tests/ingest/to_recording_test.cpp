@@ -196,6 +196,29 @@ TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {
   EXPECT_EQ(find(r, "kernels_without_rule")->count, 1);
 }
 
+// A row of 12 launches had the duration of 12 and the time of one.
+TEST(ToRecording, ALaunchWithATimeStampStandsForNoOther) {
+  ForeignReport f = report();
+  f.tool = "nsys";
+  for (size_t i = 0; i < f.results.size(); ++i) {
+    f.results[i].start_ns = 1000 * static_cast<int64_t>(i) + 1;
+    f.results[i].end_ns = f.results[i].start_ns + 500;
+  }
+  const auto refused = [&](const char* times) {
+    IngestOptions o;
+    o.rules = parse_rules(
+        fmt::format("schema: stepscope.rules/1\nname: t\nrules:\n- {{kernel: k1, pass: forward, op: qkv, times: {}}}\n", times), "t");
+    try {
+      to_recording(f, o);
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused("12"), HasSubstr("rules 't': 'times: 12' fits 'k1', which made shows where it ran in a trace"));
+  EXPECT_EQ(refused("1"), "");
+}
+
 // Ranges of the program win; passes_from_rules was said of them, and went on into the document.
 TEST(ToRecording, RulesThatPlaceNothingAreNotNamedAsTheSourceOfPasses) {
   IngestOptions o;
