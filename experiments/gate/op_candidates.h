@@ -9,7 +9,7 @@
 
 namespace gate {
 
-// Whether candidates are asked of this variant of the case: of plain products of up to 10 GFLOP. Of linear_backward the baseline alone, without
+// Whether candidates are asked of this variant of the case: of plain products of up to 10 GFLOP, of weight gradients up to 20. Of linear_backward the baseline alone, without
 // what adds to gradients, since other variants have the same products.
 bool asks_candidates(const OpCase& c, const std::string& variant);
 
