@@ -55,7 +55,7 @@ TEST_F(CpuProfile, an_interrupted_one_says_so_and_leaves_nothing_behind) {
   // A shell waits until steps are recorded. What it starts in the background ignores SIGINT, unless told.
   const Outcome o = stepscope("profile --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --out " + out,
                               "run() { TMPDIR=" + temporary + " env --default-signal=INT \"$@\" & until grep -qs step " + temporary +
-                                  "/*/recording.jsonl; do sleep 0.02; done; kill -INT $!; wait $!; }; run");
+                                  "/*/files/recording.jsonl; do sleep 0.02; done; kill -INT $!; wait $!; }; run");
   EXPECT_EQ(o.exit_code, 130) << o.err;
   EXPECT_THAT(o.err, HasSubstr("stepscope: interrupted; no profile was written"));
   EXPECT_TRUE(std::filesystem::is_empty(temporary));
