@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -66,18 +67,14 @@ std::pair<std::string, std::string> host_and_port(const std::string& whole) {
 }
 
 // For listening the host does not matter: it may be a name that leads to this host by another interface.
-Infos resolve(const std::string& whole, bool to_listen, NotReached& not_reached) {
+Infos resolve(const std::string& whole, int family, bool to_listen, NotReached& not_reached) {
   const auto [host, port] = host_and_port(whole);
   addrinfo hints{};
-  hints.ai_family = to_listen ? AF_INET6 : AF_UNSPEC;
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
   addrinfo* found = nullptr;
-  int rc = ::getaddrinfo(to_listen ? nullptr : host.c_str(), port.c_str(), &hints, &found);
-  if (rc != 0 && to_listen) {  // a host without IPv6
-    hints.ai_family = AF_INET;
-    rc = ::getaddrinfo(nullptr, port.c_str(), &hints, &found);
-  }
+  const int rc = ::getaddrinfo(to_listen ? nullptr : host.c_str(), port.c_str(), &hints, &found);
   if (rc != 0) not_reached.why = ::gai_strerror(rc);
   not_reached.unknown_host = rc == EAI_NONAME;  // not EAI_AGAIN, by which a server of names has not answered yet
   return Infos(rc == 0 ? found : nullptr);
@@ -100,7 +97,10 @@ Descriptor listen_locally(const std::string& address) {
   const auto* raw = reinterpret_cast<const sockaddr*>(&a.address);
   int rc = ::bind(fd.get(), raw, a.size);
   if (rc != 0 && errno == EADDRINUSE && a.address.sun_path[0] != '\0') {
-    // The file of a run that is gone: nobody answers there.
+    // The file of a run that is gone: nobody answers there. Nobody answers at a file of another kind either, and that is somebody's.
+    if (struct stat there{}; ::lstat(a.address.sun_path, &there) == 0 && !S_ISSOCK(there.st_mode))
+      throw InputError(
+          fmt::format("rendezvous address '{}': a file of this name is there and is no socket; expected another name", address));
     Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(probe.get(), raw, a.size) != 0 && errno == ECONNREFUSED) {
       ::unlink(a.address.sun_path);
@@ -191,10 +191,13 @@ Descriptor connect_to(const std::string& address, NotReached& not_reached) {
     return Descriptor();
   }
   if (!is_tcp(address)) refuse(address);
-  const Infos infos = resolve(address, false, not_reached);
+  const Infos infos = resolve(address, AF_UNSPEC, false, not_reached);
   for (const addrinfo* i = infos.get(); i != nullptr; i = i->ai_next) {
     Descriptor fd(::socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol));
-    if (!fd) continue;
+    if (!fd) {
+      if (i == infos.get()) not_reached.why = std::strerror(errno);  // behind another it would hide why that one was not reached
+      continue;
+    }
     quick_delivery(fd.get());
     if (::connect(fd.get(), i->ai_addr, i->ai_addrlen) == 0) return fd;
     not_reached.why = std::strerror(errno);
@@ -206,16 +209,25 @@ Descriptor listen_at(const std::string& address) {
   if (is_local(address)) return listen_locally(address);
   if (!is_tcp(address)) refuse(address);
   NotReached not_reached{.why = "no such address"};
-  const Infos infos = resolve(address, true, not_reached);
-  for (const addrinfo* i = infos.get(); i != nullptr; i = i->ai_next) {
-    Descriptor fd(::socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol));
-    if (!fd) continue;
-    const int on = 1, off = 0;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (i->ai_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    quick_delivery(fd.get());  // inherited by what accept() returns
-    if (::bind(fd.get(), i->ai_addr, i->ai_addrlen) == 0 && ::listen(fd.get(), 1024) == 0) return fd;
-    not_reached.why = std::strerror(errno);
+  // A socket of the first hears both protocols. A kernel without IPv6 has an address of it, and no socket.
+  bool made = false;
+  for (const int family : {AF_INET6, AF_INET}) {
+    if (made) break;
+    const Infos infos = resolve(address, family, true, not_reached);
+    for (const addrinfo* i = infos.get(); i != nullptr; i = i->ai_next) {
+      Descriptor fd(::socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol));
+      if (!fd) {
+        not_reached.why = std::strerror(errno);
+        continue;
+      }
+      made = true;
+      const int on = 1, off = 0;
+      ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      quick_delivery(fd.get());  // inherited by what accept() returns
+      if (::bind(fd.get(), i->ai_addr, i->ai_addrlen) == 0 && ::listen(fd.get(), 1024) == 0) return fd;
+      not_reached.why = std::strerror(errno);
+    }
   }
   throw InputError(
       fmt::format("rendezvous address '{}': rank 0 cannot listen there: {}; another port may be free", address, not_reached.why));

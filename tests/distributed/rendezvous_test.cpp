@@ -3,12 +3,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <fstream>
 #include <mutex>
 
 #include "base/errors.h"
@@ -258,6 +266,19 @@ TEST(Rendezvous, AnAddressInUseIsRefused) {
   const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet()); });
   EXPECT_THAT(errors[0], AllOf(HasSubstr(address), HasSubstr("in use")));
 }
+// It was removed like the socket of a run that is gone: at both a connection is refused.
+TEST(Rendezvous, AFileThatIsNoSocketIsRefusedAndStays) {
+  const auto folder = fresh_test_folder();
+  std::ofstream(folder / "notes.txt") << "mine";
+  std::filesystem::create_symlink("notes.txt", folder / "link");
+  for (const char* name : {"notes.txt", "link"}) {
+    const std::string address = "unix:" + (folder / name).string();
+    EXPECT_THAT(in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet(0.05)); })[0],
+                AllOf(HasSubstr(address), HasSubstr("is no socket; expected another name")));
+    EXPECT_EQ(std::filesystem::file_size(folder / name), 4u);
+  }
+  std::filesystem::remove_all(folder);
+}
 TEST(Rendezvous, AFileThatCannotBeMadeIsRefusedWithItsOwnReason) {
   const auto folder = fresh_test_folder();
   const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), "unix:" + (folder / "none" / "socket").string(), "token", quiet()); });
@@ -303,6 +324,38 @@ TEST(Rendezvous, APortIsHeardOverBothProtocolsAndFreeAgainWhenTheRunEnds) {
   listener.close();
   EXPECT_TRUE(listen_at("tcp:localhost:" + port));
 }
+
+// As on a kernel that was started with ipv6.disable=1: addresses of IPv6 are found, and no socket for them can be made.
+bool make_no_sockets_of(uint32_t family) {
+  std::array<sock_filter, 6> filter{
+      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, family, 0, 1),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog program{filter.size(), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+TEST(Rendezvous, APortIsHeardWhereTheKernelHasNoIpv6) {
+  std::string port;
+  listen_anywhere(port).close();
+  enum End { heard, not_heard, no_filter };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!make_no_sockets_of(AF_INET6)) ::_exit(no_filter);
+    try {
+      const Descriptor listener = listen_at("tcp:localhost:" + port);
+      NotReached not_reached;
+      ::_exit(connect_to("tcp:127.0.0.1:" + port, not_reached) ? heard : not_heard);
+    } catch (const stepscope::InputError&) {
+      ::_exit(not_heard);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == no_filter) GTEST_SKIP() << "this machine lets no process filter its own calls";
+  EXPECT_EQ(WEXITSTATUS(status), heard);
+}
+
 TEST(Rendezvous, AnAddressThatIsNoneIsRefused) {
   for (const char* address :
        {"here", "tcp:host", "tcp::99", "tcp:host:0", "tcp:host:70000", "tcp:host:9x", "unix:", "unix:@", "http://host:9"}) {
