@@ -8,18 +8,22 @@ void for_each_document(std::string_view text, Documents how, const std::function
   if (how == Documents::file) return visit(text);
   const bool paragraph = how == Documents::paragraph;
   const std::string_view between = paragraph ? std::string_view("\n\n") : kEndOfText;
+  // `next` is kept until it is passed: a text with "\r\n" alone has none.
+  size_t begin = 0, next = text.find(between);
   while (true) {
-    size_t found = text.find(between), length = between.size();
+    if (next < begin) next = text.find(between, begin);
+    size_t found = next, length = between.size();
     // A text may have lines of either kind; the first empty one ends the paragraph. It is looked for where it would be the first, or a text
     // without it would be read to its end for every paragraph.
     if (paragraph)
-      if (const size_t windows = (found == std::string_view::npos ? text : text.substr(0, found + 3)).find("\r\n\r\n"); windows < found)
+      if (const size_t windows = (found == std::string_view::npos ? text : text.substr(0, found + 3)).find("\r\n\r\n", begin);
+          windows < found)
         found = windows, length = 4;
     const bool last = found == std::string_view::npos;
-    const std::string_view document = last ? text : paragraph ? text.substr(0, found + length) : text.substr(0, found);
+    const std::string_view document = last ? text.substr(begin) : text.substr(begin, found - begin + (paragraph ? length : 0));
     if (paragraph || !document.empty()) visit(document);
     if (last) return;
-    text.remove_prefix(found + length);
+    begin = found + length;
   }
 }
 
