@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <string>
 
 namespace stepscope {
 
@@ -21,16 +22,17 @@ class ProgressLine {
     if (!shown_ || now < next_) return;
     next_ = now + std::chrono::milliseconds(200);
     drawn_ = true;
-    fmt::print(stderr, "\r{}\x1b[K", text());
-    std::fflush(stderr);
+    print(fmt::format("\r{}\x1b[K", text()));
   }
   // Before something else is printed.
   void clear() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+    if (drawn_) print("\r\x1b[K");
     drawn_ = false;
   }
 
  private:
+  // A terminal that was closed takes nothing, and fmt::print would throw from what is under way, or from the destructor.
+  static void print(const std::string& text) { std::fputs(text.c_str(), stderr); }
   bool shown_, drawn_ = false;
   std::chrono::steady_clock::time_point next_{};
 };

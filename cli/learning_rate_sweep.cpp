@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/statistics.h"
 #include "cli/catch_interrupt.h"
+#include "cli/say.h"
 #include "cli/training_log.h"
 
 namespace cli {
@@ -115,8 +116,7 @@ bool sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& op
   if (!sweep.log.empty())
     for (const std::string& rate : sweep.rates) gpt2::check_run_log(log_of(sweep.log, rate), false);
   // Of the peak it tells shares, so it is the same for every rate.
-  if (const std::string misfit = options.learning_rate.misfit(options.steps); !misfit.empty())
-    fmt::print(stderr, "stepscope: {}\n", misfit);
+  if (const std::string misfit = options.learning_rate.misfit(options.steps); !misfit.empty()) say(misfit);
   std::vector<Outcome> outcomes;
   const CatchInterrupt guard;
   gpt2::LoopOptions stoppable = options;
@@ -125,7 +125,7 @@ bool sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& op
     outcomes.push_back(run_one(flags, stoppable, rate, sweep.log.empty() ? "" : log_of(sweep.log, rate)));
     const Outcome& o = outcomes.back();
     if (o.interrupted) {
-      fmt::print(stderr, "stepscope: interrupted after step {} with the rate {}; no rate is chosen\n", o.steps, rate);
+      say(fmt::format("interrupted after step {} with the rate {}; no rate is chosen", o.steps, rate));
       return false;
     }
     if (!sweep.quiet && !sweep.json)

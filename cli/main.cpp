@@ -17,11 +17,11 @@
 
 #include "base/errors.h"
 #include "base/made_folders.h"
-#include "base/text.h"
 #include "build_info.inc"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/parse_only.h"
+#include "cli/say.h"
 #include "cli/values.h"
 
 namespace {
@@ -53,9 +53,7 @@ void hold_closed_streams() {
     if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDWR) != fd) std::abort();
 }
 
-// What is wrong with a file may be said with the file's own bytes. A stderr that takes nothing (its disk is full) must not end the program
-// in an abort, as fmt::print would from a handler.
-void say(std::string_view problem) { std::fputs(fmt::format("stepscope: {}\n", stepscope::printable_lines(problem)).c_str(), stderr); }
+using cli::say;
 
 // What this program printed is its answer: a full disk behind stdout must not look like success.
 int after_printing(int exit_code) {

@@ -24,6 +24,7 @@
 #include "cli/commands.h"
 #include "cli/learning_rate_sweep.h"
 #include "cli/range_recorder.h"
+#include "cli/say.h"
 #include "cli/silent_steps.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
@@ -97,22 +98,23 @@ void reader_is_gone() {
   close(nowhere);
   std::clearerr(stdout);
   if (CatchInterrupt::interrupted()) return;
-  fmt::print(stderr, "stepscope: nobody reads the steps any more: the run stops\n");
+  say("nobody reads the steps any more: the run stops");
   ::kill(::getpid(), SIGINT);  // not raise(): ranks block it in this thread, and another hears what comes to the process
 }
 
-// `print` writes to stdout. With SIGPIPE ignored, a pipe without a reader is an error of it.
+// `print` writes to stdout. With SIGPIPE ignored, a pipe without a reader is an error of it, and so is a terminal that was closed.
 template <class Print>
 void to_reader(Print print) {
+  const auto nobody_reads = [] { return errno == EPIPE || errno == EIO; };
   errno = 0;
   try {
     print();
     std::fflush(stdout);
     if (std::ferror(stdout) == 0) return;
   } catch (const std::system_error&) {  // of fmt
-    if (errno != EPIPE) throw;
+    if (!nobody_reads()) throw;
   }
-  if (errno == EPIPE) reader_is_gone();
+  if (nobody_reads()) reader_is_gone();
 }
 
 // Accuracy during training: a progress line while it is computed, then one line of output.
@@ -201,7 +203,7 @@ void report_beside_steps(gpt2::LoopOptions& options, bool json) {
       fmt::print("sample after step {}:\n{}\n", step, text);
     });
   };
-  options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
+  options.on_note = say;
 }
 
 // False while a pager or ctrl-S holds the output up.
@@ -240,7 +242,7 @@ std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const st
 // settle() for a run of so many ranks, with what --total-batch sets. One of them says what was settled.
 void settle_run(TrainerFlags& flags, int64_t total_batch, int ranks, bool says) {
   const auto notice = settle(flags);
-  if (notice && says) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (notice && says) say(*notice);
   if (total_batch > 0) flags.accumulation = accumulation_for(total_batch, flags.batch_size, flags.seq_len, ranks);
 }
 
@@ -267,7 +269,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   });
   if (channel != nullptr) finished = gpt2::distributed::from_rank_0(*channel, finished);
   if (!finished.empty()) {
-    if (first) fmt::print(stderr, "stepscope: {}{}\n", finished, f.log.empty() ? "" : fmt::format("; {} gets no line", f.log));
+    if (first) say(finished + (f.log.empty() ? "" : fmt::format("; {} gets no line", f.log)));
     return true;
   }
   if (f.ranks.exchange.nccl_blocks > 0) options.nccl_blocks = f.ranks.exchange.nccl_blocks;
@@ -317,7 +319,11 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   gpt2::set_range_listener(nullptr);
   if (!f.json && first && !ms.empty()) {
     const int64_t tokens = flags.batch_size * flags.seq_len * flags.accumulation * ranks;
-    print_summary(ms, static_cast<double>(tokens), result.steps.back().outcome.loss);
+    try {
+      print_summary(ms, static_cast<double>(tokens), result.steps.back().outcome.loss);
+    } catch (const std::system_error&) {  // of fmt
+      if (!result.interrupted) throw;     // what closed the terminal interrupted the run, too
+    }
   }
   return !result.interrupted;
 }
@@ -356,9 +362,9 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   // `train --gpus` saw how that rank ended, and says it; other starters do not.
   const bool starter_says = of_others && dist::ended_without_a_word(agreed) && dist::RankPage::inherited(session.world().size).has_value();
   if (!starter_says && (rank == 0 || (of_others && agreed.rank == 0 && rank == 1))) {
-    fmt::print(stderr, "stepscope: {}\n", agreed.what);
+    say(agreed.what);
   } else if (!of_others && mine.what != agreed.what) {
-    fmt::print(stderr, "stepscope: {}\n", mine.what);
+    say(mine.what);
   }
   std::fflush(stdout);
   session.disconnect();

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "build_info.inc"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/discover.h"
@@ -158,7 +158,7 @@ std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
   }
   dist::MeetOptions options;
   options.deadline_s = f.rendezvous_timeout_s;
-  options.say = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
+  options.say = say;
   std::vector<dist::Peer> peers = dist::meet(start.world, start.meeting, start.token, options);
   dist::ChannelOptions channel;
   channel.limits = {f.silence_timeout_s, f.stall_timeout_s};
@@ -176,7 +176,7 @@ std::unique_ptr<dist::Communicator> peer_of_two(const dist::World& world, dist::
   try {
     return dist::make_peer(world, channel);
   } catch (const dist::RankFailure& failure) {  // the same on both ranks
-    if (world.rank == 0) fmt::print(stderr, "stepscope: NCCL carries the gradients, not copies between the GPUs: {}\n", failure.what());
+    if (world.rank == 0) say(fmt::format("NCCL carries the gradients, not copies between the GPUs: {}", failure.what()));
     return nullptr;
   }
 }

@@ -321,9 +321,9 @@ class Run {
   RunResult interrupted(int64_t step) {
     at(Phase::end, done_);
     result_.interrupted = true;
+    write_run_json(fmt::format("interrupted after step {}", step));  // before a note, which the log may not take
     note(
         fmt::format("interrupted after step {}{}", step, o_.checkpoint_dir.empty() ? "" : fmt::format("; {} holds it", o_.checkpoint_dir)));
-    write_run_json(fmt::format("interrupted after step {}", step));
     return std::move(result_);
   }
 

@@ -1,6 +1,10 @@
 // `train --log`, `--eval` and `--sweep-learning-rates` as a user calls them, and `report` on what they logged.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -479,6 +483,51 @@ TEST_F(LogReport, a_run_whose_reader_is_gone_saves_where_it_is) {
         EXPECT_THAT(o.err, ::testing::AllOf(HasSubstr("nobody reads the steps any more: the run stops"), HasSubstr(run + " holds it")));
       }
     }
+}
+
+// Its notes did not fit on a full disk, and the run ended there: exit 2, and no run.json.
+TEST_F(LogReport, a_run_whose_notes_nobody_takes_saves_where_it_is) {
+  const std::string run = file("run"), out = file("out"), record = file("r.json"), log = file("run.jsonl");
+  const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --json --steps 1000000 --checkpoints " + run +
+                                  " --run-json " + record + " --log " + log,
+                              "run() { OMP_NUM_THREADS=1 env --default-signal=INT \"$@\" >" + out + " 2>/dev/full & while [ $(wc -l <" +
+                                  out + ") -lt 9 ]; do sleep 0.02; done; kill -INT $!; wait $!; }; touch " + out + "; run");
+  EXPECT_EQ(o.exit_code, 130);
+  EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint";
+  EXPECT_THAT(slurp(record), HasSubstr("\"stopped\": \"interrupted after step "));
+  EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
+}
+
+// Its window was closed, or the connection to its machine: what is printed from then on is an error (EIO), and SIGHUP comes.
+TEST_F(LogReport, a_run_whose_terminal_is_closed_saves_where_it_is) {
+  for (const char* quiet : {"", "--quiet"}) {
+    SCOPED_TRACE(quiet);
+    const std::string name = *quiet ? "quiet" : "shown", run = file("run-" + name), record = file(name + ".json"),
+                      log = file(name + ".jsonl");
+    int terminal = -1;
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0) {
+      const std::string line = "exec env --default-signal=HUP CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 " + stepscope_program() +
+                               " train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 " + quiet + " --checkpoints " + run +
+                               " --run-json " + record + " --log " + log;
+      ::execl("/bin/bash", "bash", "-c", line.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ASSERT_GT(child, 0);
+    // That it trains is seen in its log, as --quiet shows no step; what it shows must be read meanwhile.
+    ::fcntl(terminal, F_SETFL, O_NONBLOCK);
+    std::array<char, 4096> text{};
+    for (int tries = 0; tries < 3000 && (!fs::exists(log) || fs::file_size(log) < text.size()); ++tries)
+      if (::read(terminal, text.data(), text.size()) <= 0) ::usleep(10'000);
+    ::close(terminal);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 130);
+    EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint";
+    EXPECT_THAT(slurp(record), HasSubstr("\"stopped\": \"interrupted after step "));
+    EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
+  }
 }
 
 // The terminal's ctrl-C reaches the whole group: tee is gone, and rank 0 says so beside the launcher's wish, which must not be the second one.
