@@ -117,7 +117,7 @@ void to_reader(Print print) {
   if (nobody_reads()) reader_is_gone();
 }
 
-// Accuracy during training: a progress line while it is computed, then one line of output.
+// Accuracy during training: a progress line while it is computed, then one line of output, or a note.
 void report_evaluation(gpt2::LoopOptions& options, bool json) {
   const auto progress = std::make_shared<stepscope::ProgressLine>();
   options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
@@ -132,6 +132,10 @@ void report_evaluation(gpt2::LoopOptions& options, bool json) {
       fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
                  static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
     });
+  };
+  options.on_note = [progress](const std::string& text) {  // as of an evaluation that is left off
+    progress->clear();
+    say(text);
   };
 }
 
@@ -203,7 +207,6 @@ void report_beside_steps(gpt2::LoopOptions& options, bool json) {
       fmt::print("sample after step {}:\n{}\n", step, text);
     });
   };
-  options.on_note = say;
 }
 
 // False while a pager or ctrl-S holds the output up.

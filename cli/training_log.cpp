@@ -71,7 +71,6 @@ void TrainingLog::note(const std::string& text) {
 }
 
 void TrainingLog::step(const gpt2::StepLog& s) {
-  done_ = s.outcome.step;
   ordered_json line{{"event", "step"},
                     {"step", s.outcome.step},
                     {"loss", s.outcome.loss},
@@ -80,6 +79,7 @@ void TrainingLog::step(const gpt2::StepLog& s) {
                     {"time_ns", s.outcome.time_ns}};
   if (s.outcome.skipped) line["skipped"] = true;
   writer_->write(line);
+  done_ = s.outcome.step;  // not before: the end of a log that took no more must stand behind the last step that it has
 }
 
 void TrainingLog::end(const std::string& stopped) {

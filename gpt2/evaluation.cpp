@@ -44,11 +44,15 @@ class Scorer {
     }
   }
 
-  EvalOutcome run(const std::function<void(int64_t, int64_t)>& progress) {
+  EvalOutcome run(const std::function<void(int64_t, int64_t)>& progress, const std::atomic<bool>* stop) {
     for (size_t i = 0; i < examples_.size(); ++i) {
       for (size_t c = 0; c < examples_[i].completions.size(); ++c) {
+        if (rows_.size() == B_) {
+          score(progress);
+          outcome_.left_off = stop != nullptr && stop->load();
+          if (outcome_.left_off) return std::move(outcome_);
+        }
         rows_.push_back({i, c});
-        if (rows_.size() == B_) score(progress);
       }
     }
     if (!rows_.empty()) score(progress);
@@ -145,8 +149,8 @@ void check_rows_fit(std::span<const EvalExample> examples, int64_t positions, co
 }
 
 EvalOutcome evaluate_examples(Trainer& trainer, std::span<const EvalExample> examples,
-                              const std::function<void(int64_t done, int64_t correct)>& progress) {
-  return Scorer(trainer, examples).run(progress);
+                              const std::function<void(int64_t done, int64_t correct)>& progress, const std::atomic<bool>* stop) {
+  return Scorer(trainer, examples).run(progress, stop);
 }
 
 std::string progress_text(int64_t done, int64_t correct, int64_t all) {

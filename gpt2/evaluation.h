@@ -4,6 +4,7 @@
 // A row is context and completion. The position before a token predicts it, so the context's last position counts and the completion's last
 // does not. Attention is causal: what pads a row cannot reach a position that counts, nor can the other rows of a batch.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -28,6 +29,7 @@ struct EvalOutcome {
   std::vector<EvalItem> items;  // in the order of the set
   int64_t correct = 0;          // `answer` is the label: llm.c's figure, "acc_norm" elsewhere
   int64_t correct_by_sum = 0;   // "acc" elsewhere
+  bool left_off = false;        // `stop` ended it before its last example: no accuracy follows from the counts
 };
 
 // Positions that the longest row takes: its tokens without the last one, which nothing follows.
@@ -37,9 +39,11 @@ void check_rows_fit(std::span<const EvalExample> examples, int64_t positions, co
 
 // In batches of the trainer's B rows, the last one filled up. Needs B*T*V floats of host memory. Throws what check_rows_fit and
 // Trainer::evaluate throw, stepscope::InputError for a token outside the vocabulary, and std::runtime_error where a loss is not finite:
-// no answer follows from such a model. `progress` is called after each batch with the examples that are done and right.
+// no answer follows from such a model. `progress` is called after each batch with the examples that are done and right; then `stop` is
+// looked at.
 EvalOutcome evaluate_examples(Trainer& trainer, std::span<const EvalExample> examples,
-                              const std::function<void(int64_t done, int64_t correct)>& progress = {});
+                              const std::function<void(int64_t done, int64_t correct)>& progress = {},
+                              const std::atomic<bool>* stop = nullptr);
 std::string progress_text(int64_t done, int64_t correct, int64_t all);
 
 // 95% interval of a share (Wilson 1927, without continuity correction).

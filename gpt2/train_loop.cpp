@@ -135,6 +135,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   }
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
   if (!o.run_json.empty()) {
+    if (!o.checkpoint_dir.empty()) stepscope::make_folders(o.checkpoint_dir);  // run.json may be named in it
     const std::string file = rank_file(o.run_json, rank_of(o));
     refuse_to_replace(file);
     stepscope::check_output(file, "--run-json");
@@ -292,7 +293,10 @@ class Run {
       if (save) save_or_say_where_it_ended();
       if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
-      if (eval && rank_of(o_) == 0) answer_questions(step);
+      if (eval && rank_of(o_) == 0 && !answer_questions(step)) {
+        if (!save && !o_.checkpoint_dir.empty()) save_or_say_where_it_ended();
+        return interrupted(step);
+      }
       if (due(o_.sample_every) && rank_of(o_) == 0) sample(step);
     }
     at(Phase::end, done_);
@@ -334,7 +338,7 @@ class Run {
     trainer_.complete_weights();
   }
 
-  void finish_oldest() {
+  StepLog finish_one() {
     StepLog log;
     if (o_.channel) o_.channel->waits(true);
     log.outcome = trainer_.finish_step();
@@ -346,8 +350,14 @@ class Run {
     const double tokens = static_cast<double>(batches_.tokens()) * static_cast<double>(ranks_of(o_));
     if (log.outcome.time_ns > 0) log.tokens_per_s = tokens / (log.outcome.time_ns * 1e-9);
     result_.steps.push_back(log);
-    const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
-    if (!finite) {
+    return log;
+  }
+
+  static bool is_finite(const StepLog& log) { return std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm); }
+
+  void finish_oldest() {
+    const StepLog log = finish_one();
+    if (!is_finite(log)) {
       // Asked of the folder, which all ranks see: they must say the same.
       const bool any_saved = !o_.checkpoint_dir.empty() && !saved_steps(o_.checkpoint_dir).empty();
       const std::string saved = any_saved ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
@@ -358,6 +368,10 @@ class Run {
                            words(log.outcome.loss), words(log.outcome.grad_norm), log.learning_rate, first, saved),
                rank);
     }
+    tell([&] { account_for(log); });
+  }
+
+  void account_for(const StepLog& log) {
     if (log.outcome.skipped)
       note(fmt::format("step {}: loss {:.4f} (limit {:.4f}), gradient norm {:.4f} (limit {:.4f}): an outlier, its update is left out",
                        done_, log.outcome.loss, loss_limit_.limit(), log.outcome.grad_norm, grad_limit_.limit()));
@@ -365,6 +379,33 @@ class Run {
     grad_limit_.add(log.outcome.grad_norm);
     if (o_.channel) o_.channel->finished(done_, log.outcome.loss, log.outcome.grad_norm);
     if (on_step_) on_step_(log);
+  }
+
+  // Calls one of the caller's functions. One that throws (the disk under its log is full) ends the run, which saves what it has: the steps
+  // since the last checkpoint must not be lost for a line of a log. Of several ranks the others are elsewhere, and a checkpoint is the work
+  // of all.
+  template <class Call>
+  void tell(const Call& call) {
+    try {
+      call();
+    } catch (const std::exception& e) {
+      if (o_.channel == nullptr) save_behind(e.what());
+      throw;
+    }
+  }
+
+  void save_behind(const std::string& why) {
+    try {
+      bool finite = true;
+      while (done_ < enqueued_) finite = is_finite(finish_one()) && finite;
+      trainer_.complete_weights();
+      if (finite && !o_.checkpoint_dir.empty()) save_checkpoint_now();
+    } catch (const std::exception&) {  // the first reason is the one to be said, here and below
+    }
+    try {
+      write_run_json(fmt::format("ended after step {}: {}", done_, why));
+    } catch (const std::exception&) {
+    }
   }
 
   // A full disk under the checkpoints ends the run, and its steps stand in run.json like those of any other that ends early.
@@ -501,18 +542,26 @@ class Run {
     if (!std::isfinite(loss)) diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
     result_.val_losses.push_back(loss);
     validated_.push_back(step);
-    if (o_.on_validation && rank_of(o_) == 0) o_.on_validation(step, loss);
+    tell([&] {
+      if (o_.on_validation && rank_of(o_) == 0) o_.on_validation(step, loss);
+    });
     at(Phase::step, step);
   }
 
-  void answer_questions(int64_t step) {
+  // False: LoopOptions::stop said true meanwhile, and the accuracy is left out: who asks for the end may kill long before the last question.
+  bool answer_questions(int64_t step) {
     at(Phase::evaluation, step);
     const auto all = static_cast<int64_t>(around_.examples.size());
-    const EvalOutcome outcome = evaluate_examples(trainer_, around_.examples, [&](int64_t done, int64_t correct) {
+    const auto progress = [&](int64_t done, int64_t correct) {
       if (o_.on_eval_progress) o_.on_eval_progress(done, correct, all);
-    });
+    };
+    const EvalOutcome outcome = evaluate_examples(trainer_, around_.examples, progress, o_.stop);
+    if (outcome.left_off) return false;
     result_.accuracies.push_back(static_cast<double>(outcome.correct) / static_cast<double>(all));
-    if (o_.on_eval) o_.on_eval(step, outcome);
+    tell([&] {
+      if (o_.on_eval) o_.on_eval(step, outcome);
+    });
+    return true;
   }
 
   void sample(int64_t step) {
@@ -522,7 +571,9 @@ class Run {
     const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k, o_.stop}, rng);
     const auto fresh = std::span(tokens).subspan(1);
     const std::string text = around_.tokenizer ? around_.tokenizer->decode(fresh) : fmt::format("{}", fmt::join(fresh, " "));
-    if (o_.on_sample) o_.on_sample(step, text);
+    tell([&] {
+      if (o_.on_sample) o_.on_sample(step, text);
+    });
   }
 
   void write_run_json(const std::string& stopped) const {

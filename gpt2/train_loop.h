@@ -67,7 +67,8 @@ struct LoopOptions {
   // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes
   // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file() (replicas.h).
   distributed::ControlChannel* channel = nullptr;
-  // Of a process that trains alone, looked at before each step: where it says true, that step is the last, and a checkpoint of it is saved.
+  // Of a process that trains alone, looked at before each step and after each batch of an evaluation: where it says true, that step is the
+  // last, and a checkpoint of it is saved.
   const std::atomic<bool>* stop = nullptr;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
@@ -107,6 +108,7 @@ void check_run(const TrainerOptions& trainer, const LoopOptions& options);
 std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name, const LoopOptions& options);
 
 // Runs the loop. A run that was finished before returns no steps and leaves its run.json alone. Every enqueue_step happens inside StepRange(step), steps counted from 1 as in StepPlan. `on_step` is called once per finished step, in order, one step behind the device.
+// Where it or a callback of `options` beside a step throws, a process that trains alone saves a checkpoint and run.json first.
 // Throws stepscope::InputError and TrainingDiverged.
 RunResult train(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step);
 

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -262,6 +264,48 @@ TEST_F(TrainingCli, a_run_that_ends_because_no_checkpoint_can_be_written_keeps_i
   EXPECT_EQ(run["steps"].size(), 2u) << run;
   EXPECT_THAT(run["stopped"].get<std::string>(), AllOf(HasSubstr("ended after step 2: "), HasSubstr("File too large")));
   EXPECT_FALSE(fs::exists(file("c"))) << "no checkpoint came into it";
+}
+
+// The steps since the last checkpoint were lost for a line of the log.
+TEST_F(TrainingCli, a_run_that_ends_because_its_log_takes_no_more_saves_where_it_is) {
+  const std::string log = file("log"), run = file("c"), record = file("r.json");
+  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
+  const Outcome o = stepscope(
+      "train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --checkpoints " + run + " --run-json " + record + " --log " + log,
+      "run() { head -n 4 <" + log + " >/dev/null & OMP_NUM_THREADS=1 \"$@\"; }; run");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--log " + log + ": cannot write: Broken pipe"));
+  const json was = json::parse(slurp(record));
+  EXPECT_THAT(was["stopped"].get<std::string>(), AllOf(HasSubstr("ended after step "), HasSubstr("cannot write: Broken pipe")));
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), "step-%08zu", was["steps"].size());
+  EXPECT_TRUE(fs::exists(run + "/" + name.data() + "/model.bin")) << name.data();
+}
+
+// Its end named a step that it did not have, and `report` and --resume refused all of it.
+TEST_F(TrainingCli, a_log_that_takes_no_more_can_be_read) {
+  // The end of a run is half as long as a step: of four disks that are full after other numbers of bytes, one at least has room for it.
+  int ends = 0;
+  for (const std::string blocks : {"8", "9", "10", "11"}) {
+    const std::string name = blocks + ".l";
+    const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1000 --quiet --log " + name,
+                                "cd " + folder_.string() + "; trap '' XFSZ; ulimit -f " + blocks + "; OMP_NUM_THREADS=1");
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, HasSubstr("--log " + name + ": cannot write: File too large"));
+    const Outcome read = stepscope("report " + file(name));
+    EXPECT_EQ(read.exit_code, 0) << read.err;
+    ends += lines(name).back()["event"] == "end";
+  }
+  EXPECT_GT(ends, 0);
+}
+
+TEST_F(TrainingCli, a_run_json_may_be_named_in_a_new_folder_of_checkpoints) {
+  const std::string run = file("r1");
+  const Outcome o = train("--steps 1 --checkpoints " + run + " --run-json " + run + "/run.json");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(fs::exists(run + "/run.json"));
+  EXPECT_EQ(train("--steps 1 --log /dev/full --checkpoints " + file("r2") + " --run-json " + file("r2/run.json")).exit_code, 2);
+  EXPECT_FALSE(fs::exists(file("r2"))) << "it was refused";
 }
 
 TEST_F(TrainingCli, validation_data_that_is_not_there_ends_before_the_first_step) {
