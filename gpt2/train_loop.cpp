@@ -509,9 +509,11 @@ class Run {
     trainer_.read(State::adam_m, s.m);
     trainer_.read(State::adam_v, s.v);
     if (o_.channel) compare_replicas(*o_.channel, parameters, fmt::format("after step {}, so nothing was saved", done_));
+    std::filesystem::path aside;
     distributed::agree(o_.channel, [&] {
-      if (around_.checkpoints) around_.checkpoints->save(t.model, parameters, std::move(s));
+      if (around_.checkpoints) aside = around_.checkpoints->save(t.model, parameters, std::move(s));
     });
+    if (!aside.empty()) note(fmt::format("what stood in the place of this run's checkpoint of step {} is {} now", done_, aside.string()));
     at(Phase::step, done_);
   }
 

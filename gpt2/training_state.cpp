@@ -53,9 +53,15 @@ void read_two(uint64_t field, float& a, float& b) {
   b = std::bit_cast<float>(static_cast<uint32_t>(field >> 32));
 }
 
-// Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt.
+// Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt. Of a symbolic link, as to a
+// checkpoint that somebody keeps on another disk, the link alone goes.
 void remove_folder(const fs::path& path) {
   std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored))) {
+    announce({"remove"});
+    fs::remove(path, ignored);
+    return;
+  }
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
     announce({"remove"});
     fs::remove_all(entry.path(), ignored);
@@ -280,22 +286,42 @@ void CheckpointStore::retire(const fs::path& checkpoint) const {
   remove_folder(retired);
 }
 
-void CheckpointStore::save(const ModelConfig& config, std::span<const float> parameters, TrainingState state) {
+// Where the folder of this step goes. One that is not ours keeps its content under another name.
+fs::path CheckpointStore::make_room(int64_t step) const {
+  const fs::path target = path_of(step);
+  if (!fs::exists(fs::symlink_status(target))) return {};
+  if (!is_foreign(step)) {
+    retire(target);
+    return {};
+  }
+  fs::path aside;
+  for (int n = 1; aside.empty() || fs::exists(fs::symlink_status(aside)); ++n)
+    aside = folder_ / fmt::format("{}.kept-{}", target.filename().string(), n);
+  announce({"rename"});
+  if (::rename(target.c_str(), aside.c_str()) != 0)
+    throw stepscope::InputError(
+        fmt::format("{}: cannot rename what is no checkpoint of this run: {}", target.string(), std::strerror(errno)));
+  return aside;
+}
+
+fs::path CheckpointStore::save(const ModelConfig& config, std::span<const float> parameters, TrainingState state) {
   remove_leftovers();
   const fs::path target = path_of(state.step);
   FolderInWork work(target);
   state.model_checksum = save_checkpoint(work.path() / "model.bin", config, parameters);
   save_training_state(work.path() / "state.bin", state);
-  if (fs::exists(target)) retire(target);
+  const fs::path aside = make_room(state.step);
   work.rename_to(target);
 
   std::vector<int64_t> others = steps();
   std::erase(others, state.step);
   damaged_.erase(state.step);
+  renamed_.erase(state.step);
   std::erase_if(others, [&](int64_t step) { return is_foreign(step); });
   std::stable_partition(others.begin(), others.end(), [&](int64_t step) { return damaged_.contains(step); });
   const size_t keep_others = static_cast<size_t>(keep_ - 1);
   for (size_t i = 0; i + keep_others < others.size(); ++i) retire(path_of(others[i]));
+  return aside;
 }
 
 bool CheckpointStore::is_foreign(int64_t step) const {

@@ -58,8 +58,9 @@ class CheckpointStore {
   // Writes step state.step (state.model_checksum is filled in here) and then removes the oldest beyond
   // `keep`, first of all those that did not load when this store looked for the newest; the one just written
   // always stays, even when an abandoned run left higher numbers. A folder of such a name that holds anything else, or a checkpoint of another
-  // step, was not written here: it is neither counted nor removed.
-  void save(const ModelConfig& config, std::span<const float> parameters, TrainingState state);
+  // step, was not written here: it is neither counted nor removed. Where it has the name of the step that is saved it is renamed; returns its
+  // new name, or "".
+  std::filesystem::path save(const ModelConfig& config, std::span<const float> parameters, TrainingState state);
 
   struct Loaded {
     Checkpoint model;
@@ -76,6 +77,7 @@ class CheckpointStore {
  private:
   void remove_leftovers() const;
   void retire(const std::filesystem::path& checkpoint) const;
+  std::filesystem::path make_room(int64_t step) const;
   bool is_foreign(int64_t step) const;
   std::filesystem::path folder_;
   int64_t keep_;

@@ -228,6 +228,45 @@ TEST(CheckpointStore, FoldersOfOthersThatAreNamedLikeACheckpointAreLeftAloneAndN
   EXPECT_TRUE(std::filesystem::exists(folder / "step-99999999" / "notes.txt"));
 }
 
+// Saving step 6 removed the user's notes with the folder that bore its name.
+TEST(CheckpointStore, AFolderOfOthersThatIsInTheWayKeepsItsContentUnderAnotherName) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  for (const char* kept : {"step-00000006.kept-1", "step-00000006.kept-2"}) {
+    std::filesystem::remove_all(folder / "step-00000006");
+    std::filesystem::create_directory(folder / "step-00000006");
+    write_bytes(folder / "step-00000006" / "notes.txt", {});
+    const auto p = parameters_without_threads(6);
+    EXPECT_EQ(store.save(small_config(), p, state_of(6, p.size())), folder / kept);
+    EXPECT_THAT(names_in(folder / kept), ElementsAre("notes.txt"));
+    expect_whole(store.load(6));
+  }
+  std::filesystem::copy(folder / "step-00000006", folder / "step-00000008");  // a checkpoint kept under another name
+  write_bytes(folder / "step-00000009", {});                                  // a file
+  ASSERT_EQ(store.newest_that_loads()->state.step, 6);
+  for (const int64_t step : {8, 9, 10}) save_step(store, step);
+  EXPECT_THAT(store.steps(), ElementsAre(9, 10)) << "8 is one of this run since it was saved";
+  EXPECT_EQ(load_training_state(folder / "step-00000008.kept-1" / "state.bin").step, 6);
+  EXPECT_TRUE(std::filesystem::is_regular_file(folder / "step-00000009.kept-1"));
+}
+
+// One that was moved to a larger disk, say.
+TEST(CheckpointStore, OfACheckpointBehindALinkOnlyTheLinkIsRemoved) {
+  TemporaryFolder folder, elsewhere;
+  CheckpointStore store(folder.path(), 1);
+  for (const auto& [linked, next] : {std::pair(10, 20), std::pair(30, 30)}) {  // by --keep-checkpoints; by the same step
+    save_step(store, linked);
+    const std::filesystem::path there = elsewhere / std::to_string(linked);
+    std::filesystem::copy(store.path_of(linked), there);
+    std::filesystem::remove_all(store.path_of(linked));
+    std::filesystem::create_directory_symlink(there, store.path_of(linked));
+    save_step(store, next);
+    EXPECT_THAT(names_in(folder.path()), ElementsAre(store.path_of(next).filename().string()));
+    EXPECT_FALSE(std::filesystem::is_symlink(store.path_of(next)));
+    EXPECT_EQ(load_training_state(there / "state.bin").step, linked);
+  }
+}
+
 // ---- Killed while it saves: at every operation on a file, right before it and, of a write, in its middle.
 
 // Counts operations down and ends the process at the last of them.
