@@ -276,7 +276,7 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
   if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
     throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
   std::string kept, logged_checkpoints;
-  int64_t steps = 0;
+  int64_t steps = 0, dropped = 0;  // lines of steps
   LogReader reader(source);
   for_each_line(text, [&](std::string_view line, size_t number) {
     const Line l(line, source, number);
@@ -287,19 +287,29 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
       if (l.has("resumed_after") && l.whole("resumed_after") > done) return;  // from a checkpoint that does not load any more
     }
     steps += l.event() == "step";
-    if (l.event() != "run" && reader.at() > done) return;
+    if (l.event() != "run" && reader.at() > done) {
+      dropped += l.event() == "step";
+      return;
+    }
     kept += line;
     kept += '\n';
   });
+  const auto logged_run = [&](int64_t n, const std::string& which) {
+    return fmt::format("{}: {} step{}{} of a run {}", source, n, n == 1 ? "" : "s", which,
+                       logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints);
+  };
+  // A folder that was moved has no step to lose, unless the run ended between two checkpoints; in another one a shorter run may have the
+  // same settings.
+  if (done > 0 && dropped > 0 && logged_checkpoints != checkpoints)
+    throw InputError(fmt::format("{}, and this run goes on behind step {} from {}; expected the folder of that run, or another log",
+                                 logged_run(dropped, fmt::format(" behind step {}", done)), done, checkpoints));
   if (done > 0) return kept;
   // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
   // one, the log is somebody's history.
   if (steps > 0 && logged_checkpoints != checkpoints)
     throw InputError(
-        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
-                    "folder of that run, or another log",
-                    source, steps, steps == 1 ? "" : "s",
-                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
+        fmt::format("{}, and this run begins at step 1 because {} holds no checkpoint; expected the folder of that run, or another log",
+                    logged_run(steps, ""), checkpoints));
   return "";
 }
 

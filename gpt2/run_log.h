@@ -33,7 +33,7 @@ class RunLogWriter {
   // Keeps what an earlier run logged up to step `done` and drops the rest, which is about to happen again; a line that a crash cut off
   // goes too. `settings`: run_settings_json of the run that goes on; "" = not compared. `checkpoints`: the absolute path of its folder.
   // Throws stepscope::InputError as above, and where another process is writing the file, it holds the log of a run with another seed,
-  // model, batch size or sequence length, or `done` is 0 and it holds steps of a run with another folder.
+  // model, batch size or sequence length, or steps of a run with another folder would be dropped.
   RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings = "", const std::string& checkpoints = "");
   // One write to the file: a reader never sees half of a line that another follows.
   void write(const nlohmann::ordered_json& line);

@@ -207,6 +207,16 @@ TEST_F(TrainingCli, the_log_of_another_run_is_not_touched) {
   EXPECT_EQ(slurp(file("run.jsonl")), before);
 }
 
+TEST_F(TrainingCli, the_log_of_a_longer_run_with_the_same_settings_is_not_cut_off) {
+  ASSERT_EQ(train("--steps 4 --checkpoints " + file("long") + " --log " + file("run.jsonl")).exit_code, 0);
+  ASSERT_EQ(train("--steps 2 --checkpoints " + file("short")).exit_code, 0);
+  const std::string before = slurp(file("run.jsonl"));
+  const Outcome o = train("--steps 3 --resume --checkpoints " + file("short") + " --log " + file("run.jsonl"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("2 steps behind step 2 of a run with its checkpoints in "), HasSubstr("/long"), HasSubstr("/short")));
+  EXPECT_EQ(slurp(file("run.jsonl")), before);
+}
+
 TEST_F(TrainingCli, a_run_does_not_go_on_behind_a_log_that_report_refuses) {
   const std::string kept = " --checkpoints " + file("kept"), log = file("run.jsonl");
   ASSERT_EQ(train("--steps 2" + kept + " --log " + log).exit_code, 0);

@@ -318,6 +318,26 @@ TEST(RunLogWriter, ARunFromItsFirstStepLeavesTheStepsOfAnotherFolderAlone) {
   EXPECT_EQ(text_of(path), of_ckpt + step(1) + "\n") << "a folder that was moved has its checkpoints";
 }
 
+// The log of a long run was cut off behind the last checkpoint of a short one with the same settings.
+TEST(RunLogWriter, ARunThatGoesOnDropsNoStepsOfAnotherFolder) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  const std::string log = R"({"event":"run","schema":"stepscope.log/1","settings":{},"checkpoints":"/long"})"
+                          "\n" +
+                          step(1) + "\n" + step(2) + "\n" + step(3) + "\n";
+  write(path, log);
+  EXPECT_THAT([&] { RunLogWriter(path, 1, "", "/short"); },
+              ThrowsMessage<stepscope::InputError>(
+                  AllOf(HasSubstr("2 steps behind step 1 of a run with its checkpoints in /long"), HasSubstr("from /short"))));
+  EXPECT_EQ(text_of(path), log);
+  const std::string cut_off = log + step(4).substr(0, 9);
+  write(path, cut_off);
+  RunLogWriter(path, 3, "", "/moved");
+  EXPECT_EQ(text_of(path), log) << "half a line is no step";
+  RunLogWriter(path, 2, "", "/long");
+  EXPECT_EQ(text_of(path), log.substr(0, log.find(step(3))));
+}
+
 TEST(RunLogWriter, ALogOfAnotherRunIsRefusedAndStays) {
   TemporaryFolder folder;
   const auto path = folder.path() / "run.jsonl";
