@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "base/checksum.h"
 
@@ -40,6 +41,8 @@ std::vector<double> losses_of_all_ranks(distributed::ControlChannel& channel, co
 std::string rank_file(const std::string& file, int rank) {
   if (rank == 0) return file;
   const std::filesystem::path path = file;
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) return "";
   return (path.parent_path() / fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string())).string();
 }
 

@@ -17,7 +17,8 @@ void compare_replicas(distributed::ControlChannel& channel, std::span<const floa
 // sum has the same bits for any number of ranks. All ranks call.
 std::vector<double> losses_of_all_ranks(distributed::ControlChannel& channel, const std::vector<double>& mine, int64_t count);
 
-// Where rank r writes what rank 0 writes to `file`: run.json, run.rank1.json, …
+// Where rank r writes what rank 0 writes to `file`: run.json, run.rank1.json, …; "" = nowhere: what is no regular file (/dev/null, a pipe) has
+// no neighbour for another rank.
 std::string rank_file(const std::string& file, int rank);
 
 }  // namespace gpt2

@@ -136,9 +136,10 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
   if (!o.run_json.empty()) {
     if (!o.checkpoint_dir.empty()) stepscope::make_folders(o.checkpoint_dir);  // run.json may be named in it
-    const std::string file = rank_file(o.run_json, rank_of(o));
-    refuse_to_replace(file);
-    stepscope::check_output(file, "--run-json");
+    if (const std::string file = rank_file(o.run_json, rank_of(o)); !file.empty()) {
+      refuse_to_replace(file);
+      stepscope::check_output(file, "--run-json");
+    }
   }
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
@@ -580,7 +581,8 @@ class Run {
 
   void write_run_json(const std::string& stopped) const {
     if (o_.run_json.empty()) return;
-    stepscope::write_output(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
+    const std::string file = rank_file(o_.run_json, rank_of(o_));
+    if (!file.empty()) stepscope::write_output(file, run_json(trainer_, o_, result_, validated_, stopped));
   }
 
   Trainer& trainer_;

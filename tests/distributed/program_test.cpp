@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,19 @@ TEST(Ranks, RunJsonSaysWhichRankWroteIt) {
     if (job.empty()) job = world.at("job");
     EXPECT_EQ(world.at("job"), job);
   }
+  fs::remove_all(folder);
+}
+
+TEST(Ranks, RunJsonIntoAPipeIsThatOfRankZeroAndMakesNoFileBesideIt) {
+  const fs::path folder = fresh_folder();
+  const std::string pipe = (folder / "run.json").string(), read = (folder / "read").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Outcome o =
+      stepscope(std::string(kTrain) + "--gpus 2 --steps 1 --run-json " + pipe,
+                "run() { timeout 20 cat " + pipe + " >" + read + " & " + kOneThread + " \"$@\"; code=$?; wait; return $code; }; run");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_FALSE(fs::exists(folder / "run.rank1.json"));
+  EXPECT_EQ(nlohmann::json::parse(slurp(read)).at("world").at("rank"), 0);
   fs::remove_all(folder);
 }
 

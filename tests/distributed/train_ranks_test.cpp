@@ -409,6 +409,8 @@ TEST(RanksFiles, HaveTheRankBeforeTheEnding) {
   EXPECT_EQ(rank_file("a/run.json", 0), "a/run.json");
   EXPECT_EQ(rank_file("a/run.json", 12), "a/run.rank12.json");
   EXPECT_EQ(rank_file("run", 1), "run.rank1");
+  EXPECT_EQ(rank_file("/dev/null", 0), "/dev/null");
+  EXPECT_EQ(rank_file("/dev/null", 1), "") << "root would make a file /dev/null.rank1";
 }
 
 }  // namespace
