@@ -320,7 +320,13 @@ void export_model(const std::filesystem::path& folder, const Checkpoint& checkpo
   const bool there = std::filesystem::exists(config, absent);
   if (there) {
     const MappedFile file(config);
-    check_same_model(read_hugging_face_config(file.text(), file.path()), checkpoint.config, "the checkpoint says");
+    const HuggingFaceConfig said = read_hugging_face_config(file.text(), file.path());
+    check_same_model(said, checkpoint.config, "the checkpoint says");
+    if (!said.tied_head)
+      throw stepscope::InputError(
+          fmt::format("{}: \"tie_word_embeddings\" is false, expected true or another folder: a checkpoint has one table for both, and "
+                      "without {} from_pretrained would make a head up",
+                      said.source, kHead));
   }
   stepscope::check_folder_usable(folder, "--out");
   export_weights(folder / kWeightsName, checkpoint);

@@ -300,6 +300,18 @@ TEST(HuggingFaceConfig, a_head_that_is_not_tied_must_be_there_and_equal) {
   EXPECT_TRUE(import_weights(open_weights(folder.path())).tied_head);
 }
 
+// A model that was imported with a head of its own, equal to its table, came back to its folder without one.
+TEST(ExportModel, a_folder_whose_config_wants_a_head_of_its_own_is_refused_and_stays) {
+  const TemporaryFolder folder;
+  save_checkpoint(folder / "c", named_config(), init_parameters(named_config(), 7), CheckpointPrecision::fp32);
+  json config = gpt2_config();
+  config["tie_word_embeddings"] = false;
+  write(folder / "config.json", config.dump());
+  EXPECT_INPUT_ERROR(export_model(folder.path(), load_checkpoint(folder / "c")),
+                     "config.json: \"tie_word_embeddings\" is false, expected true or another folder", "without lm_head.weight");
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
+}
+
 TEST(ExportModel, the_folder_is_what_an_import_reads_and_gives_the_checkpoint_back) {
   for (const auto precision : {CheckpointPrecision::fp32, CheckpointPrecision::bf16}) {
     const TemporaryFolder folder;
