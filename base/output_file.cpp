@@ -1,5 +1,8 @@
 #include "base/output_file.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -9,6 +12,18 @@
 
 namespace stepscope {
 namespace fs = std::filesystem;
+namespace {
+
+// Of `--csv /dev/stdout >FILE`. A rename puts another file in FILE's place, and what is printed goes into the one that has no name any more; a
+// log that is appended to and what is printed overwrite each other.
+bool is_the_file_behind_stdout(const fs::path& place) {
+  struct stat out {
+  }, there{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode) && ::stat(place.c_str(), &there) == 0 && out.st_dev == there.st_dev &&
+         out.st_ino == there.st_ino;
+}
+
+}  // namespace
 
 fs::path output_place(const fs::path& target) {
   constexpr int kMostLinks = 40;  // the kernel's own limit
@@ -28,6 +43,9 @@ void check_output(const fs::path& target, std::string_view what) {
   if (target == "-")
     throw InputError(std::string(what) + " -: expected a file; /dev/stdout is this program's own output, ./- a file of that name");
   const fs::path place = output_place(target);
+  if (is_the_file_behind_stdout(place))
+    throw InputError(std::string(what) + " " + target.string() +
+                     ": what this program prints goes into the same file, expected another one, or a pipe between them: | cat >FILE");
   gpt2::check_file_writable(place, what);
   std::error_code none;
   if (fs::exists(place, none) && !fs::is_regular_file(place, none)) return;

@@ -10,7 +10,7 @@ namespace stepscope {
 // links that lead to each other.
 std::filesystem::path output_place(const std::filesystem::path& target);
 
-// gpt2::write_file_atomically and gpt2::check_file_writable at that place.
+// gpt2::write_file_atomically and gpt2::check_file_writable at that place. The check also refuses the file that stdout goes into.
 void write_output(const std::filesystem::path& target, std::string_view content);
 void check_output(const std::filesystem::path& target, std::string_view what);
 

@@ -55,6 +55,22 @@ TEST(Stdout, ClosedItsTextGoesIntoNoFile) {
   std::filesystem::remove_all(folder);
 }
 
+// The output took the place of the file, and what was printed was lost; a log and the steps overwrote each other.
+TEST(Stdout, AFileThatItGoesIntoIsNoOutputBesideIt) {
+  const auto folder = fresh_folder();
+  const std::string out = (folder / "out").string(), err = (folder / "err").string();
+  const std::string train = "train --trainer reference --model tiny --steps 1 -b 1 -t 8 ";
+  for (const std::string& arguments :
+       {train + "--run-json /dev/stdout", train + "--log /dev/stdout", "report " + kDocument + " --csv " + out}) {
+    EXPECT_EQ(exit_code_with(arguments, ">" + out + " 2>" + err), 2) << arguments;
+    EXPECT_THAT(slurp(err), HasSubstr(": what this program prints goes into the same file, expected another one")) << arguments;
+    EXPECT_EQ(slurp(out), "") << arguments;
+  }
+  EXPECT_EQ(exit_code_with(train + "--log /dev/stdout", "2>" + err + " | cat >" + out), 0);
+  EXPECT_THAT(slurp(out), testing::AllOf(HasSubstr("{\"event\":\"end\""), HasSubstr("step     1 | loss "))) << slurp(err);
+  std::filesystem::remove_all(folder);
+}
+
 // What `report <(zcat profile.json.gz)` reads can be read once.
 TEST(Report, ReadsAPipe) {
   const auto folder = fresh_folder();
@@ -266,6 +282,9 @@ TEST(Mistakes, FlagsOfTrainThatWouldDoNothingAreNamed) {
     EXPECT_THAT(o.err, HasSubstr(message)) << flags;
   }
   EXPECT_EQ(stepscope(train + "--gpus 1 --communicator staged --bucket-mib 5").exit_code, 0) << "a script may count its GPUs";
+  const Outcome ranks = stepscope(train + "--sweep-learning-rates 1e-4,1e-3", "PMI_RANK=1 PMI_SIZE=3 CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(ranks.exit_code, 2) << "each rank did the whole sweep";
+  EXPECT_THAT(ranks.err, HasSubstr("--sweep-learning-rates: this process is rank 1 of 3 (started by mpich)"));
 }
 
 TEST(Mistakes, FlagsThatWouldDoNothingBesideAListOrWithoutAMeasurementAreNamed) {
@@ -439,7 +458,7 @@ TEST(Report, PrintsTheBytesThatItWrites) {
   const auto folder = fresh_folder();
   for (const auto& [flag, ending] : {std::pair("--json", "json"), std::pair("--csv /dev/stdout --json", "csv")}) {
     const std::string file = (folder / (std::string("a.") + ending)).string();
-    const Outcome o = stepscope("report " + kDocument + " " + flag + " -o " + file);
+    const Outcome o = stepscope("report " + kDocument + " " + flag + " -o " + file, "run() { \"$@\" | cat; }; run");
     EXPECT_EQ(o.exit_code, 0) << o.err;
     EXPECT_THAT(o.out, StartsWith(slurp(file))) << flag;
     if (std::string(ending) == "json") {
