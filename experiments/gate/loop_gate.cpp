@@ -89,7 +89,7 @@ class LoopChecks {
 
     const KnownSchedule known{schedule, static_cast<double>(o.learning_rate.peak), static_cast<double>(o.learning_rate.final_fraction), 3,
                               kSteps};
-    double worst = 0;
+    double worst = taken.handed.empty() ? INFINITY : 0;  // without a step there was no rate to look at
     int64_t steps_off = std::abs(kSteps - static_cast<int64_t>(taken.handed.size())), settings_off = 0, logs_off = 0;
     for (size_t i = 0; i < taken.handed.size(); ++i) {
       const Handed& h = taken.handed[i];
@@ -101,7 +101,8 @@ class LoopChecks {
       settings_off += static_cast<int64_t>(h.inputs.size()) != accumulation;
       if (i < taken.result.steps.size()) {
         const gpt2::StepLog& log = taken.result.steps[i];
-        logs_off += !(log.outcome.loss == h.outcome.loss) || log.outcome.step != h.step || std::abs(log.learning_rate - want) > 1e-6 * want;
+        logs_off += !(log.outcome.loss == h.outcome.loss) || !(log.outcome.grad_norm == h.outcome.grad_norm) ||
+                    log.outcome.step != h.step || !(std::abs(log.learning_rate - want) <= 1e-6 * want);
       } else {
         ++logs_off;
       }
@@ -111,7 +112,7 @@ class LoopChecks {
     if (options_.wanted("loop")) {
       results_.push_back(must_be_zero("loop", "steps", steps_off, "steps"));
       results_.push_back(must_be_zero("loop", "settings", settings_off, "steps", "other AdamW settings or micro-batches"));
-      results_.push_back(must_be_zero("loop", "log", logs_off, "steps", "another loss or rate was logged"));
+      results_.push_back(must_be_zero("loop", "log", logs_off, "steps", "another loss, norm or rate was logged"));
     }
     if (!options_.wanted("loader")) return;
     size_t batches = 0;
@@ -140,13 +141,14 @@ class LoopChecks {
             const KnownSchedule known{name, static_cast<double>(rate.peak), static_cast<double>(final_fraction), warmup, total};
             for (int64_t step = 1; step <= total + total / 2 + 2; ++step) {
               // Against the peak: towards 0 a rate has no relative error.
-              const double off = std::abs(static_cast<double>(rate.at(step - 1)) - known_learning_rate(known, step)) / known.peak;
-              if (off <= worst) continue;
+              const double off =
+                  std::abs(static_cast<double>(options_.rate_at(rate, step - 1)) - known_learning_rate(known, step)) / known.peak;
+              if (off <= worst || std::isnan(worst)) continue;
               worst = off;
               first = fmt::format("{}, warm-up {}, {} steps, final fraction {}: step {}", name, warmup, total, final_fraction, step);
             }
           }
-    results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst > 0x1p-23 ? first : ""));
+    results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst <= 0x1p-23 ? "" : first));
   }
 
   enum class Resumed {

@@ -23,7 +23,8 @@ struct LoopGateOptions {
   bool accumulates = true;    // false: runs have steps of one micro-batch only
   bool deterministic = true;  // a resumed run is then the same bit for bit
   std::function<bool(const std::string&)> wanted = [](const std::string&) { return true; };
-  TrainFunction train = gpt2::train;  // tests hand in broken ones
+  TrainFunction train = gpt2::train;  // tests hand in broken ones, and broken rates
+  std::function<float(const gpt2::LearningRate&, int64_t step)> rate_at = &gpt2::LearningRate::at;
 };
 
 // Builds one of a small model (vocab_size up to 65535, batches of any size) for steps of at most so many micro-batches.

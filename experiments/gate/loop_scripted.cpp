@@ -66,7 +66,7 @@ class Scripted final : public gpt2::Trainer {
 };
 
 // The definition, not the formula of gpt2/outliers.cpp: a value at the limit has, among the 128 values that end with it, the z-score
-// `most`; before 128 values were seen there is no limit. The error of `limit` in z-scores.
+// `most`; before 128 values were seen there is no limit. The error of `limit` in z-scores; NaN for a limit that is not finite.
 double outlier_limit_off(std::span<const double> seen, double most, double limit) {
   constexpr size_t kWindow = 128;
   if (seen.size() < kWindow) return std::isinf(limit) && limit > 0 ? 0 : INFINITY;
@@ -280,10 +280,8 @@ std::vector<CheckResult> check_outliers(const LoopGateOptions& options) {
   int64_t told = 0;
   std::vector<double> losses, norms;
   for (size_t i = 0; i < std::min(kSteps, trainer.limits.size()); ++i) {
-    const double a = outlier_limit_off(losses, kMostLoss, trainer.limits[i].loss);
-    const double b = outlier_limit_off(norms, kMostNorm, trainer.limits[i].norm);
-    if (!(a <= off_loss)) off_loss = a;
-    if (!(b <= off_norm)) off_norm = b;
+    keep_worst(off_loss, outlier_limit_off(losses, kMostLoss, trainer.limits[i].loss));
+    keep_worst(off_norm, outlier_limit_off(norms, kMostNorm, trainer.limits[i].norm));
     losses.push_back(script[i].loss);
     norms.push_back(script[i].norm);
     told += i < result.steps.size() && result.steps[i].outcome.skipped;

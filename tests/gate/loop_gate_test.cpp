@@ -59,8 +59,7 @@ TrainFunction with(std::function<void(StepPlan&)> change) {
   };
 }
 
-std::set<std::string> failing(const TrainFunction& train, std::set<std::string> without = {}) {
-  LoopGateOptions o;
+std::set<std::string> failing(const TrainFunction& train, std::set<std::string> without = {}, LoopGateOptions o = {}) {
   o.seed = 5;
   o.train = train;
   o.wanted = [&](const std::string& name) { return !without.contains(name); };
@@ -97,6 +96,31 @@ TEST(LoopGate, AScheduleThatIsAnotherOneIsCaught) {
     return gpt2::train(t, o, log);
   };
   EXPECT_TRUE(failing(other).contains("schedule"));
+}
+
+// A right rate that comes behind it may not make the judge forget it.
+TEST(LoopGate, ARateThatIsNoNumberOnceIsCaught) {
+  LoopGateOptions o;
+  o.rate_at = [](const gpt2::LearningRate& rate, int64_t step) { return step == 5 ? NAN : rate.at(step); };
+  EXPECT_EQ(failing(gpt2::train, {"loader", "loop", "resume", "outliers", "not finite"}, o), Names{"schedule"});
+}
+
+TEST(LoopGate, ARunWithoutAStepFollowsNoSchedule) {
+  const TrainFunction nothing = [](Trainer&, const LoopOptions&, const Log&) { return RunResult{}; };
+  EXPECT_EQ(failing(nothing, {"loader", "loop", "resume", "outliers", "not finite"}), Names{"schedule"});
+}
+
+TEST(LoopGate, ALogOfAnotherRateOrNormIsCaught) {
+  const auto logs = [](std::function<void(StepLog&)> change) {
+    return [change](Trainer& t, const LoopOptions& o, const Log& log) {
+      RunResult result = gpt2::train(t, o, log);
+      if (!result.steps.empty()) change(result.steps.back());
+      return result;
+    };
+  };
+  const Names others{"loader", "resume", "outliers", "not finite"};
+  EXPECT_EQ(failing(logs([](StepLog& s) { s.learning_rate = NAN; }), others), Names{"loop"});
+  EXPECT_EQ(failing(logs([](StepLog& s) { s.outcome.grad_norm *= 2; }), others), Names{"loop"});
 }
 
 // Both shards are left with a rest: a loader that begins the next one with the batch that it had last.
@@ -268,6 +292,18 @@ TEST(LoopGate, AnOutlierLimitThatIsNotOfTheStepsBeforeIsCaught) {
   EXPECT_EQ(failing(with([](StepPlan& p) { p.skip_above_grad_norm = INFINITY; })), Names{"outliers"});
   double before = INFINITY;  // the limit of the step before
   EXPECT_EQ(failing(with([&](StepPlan& p) { std::swap(before, p.skip_above_loss); })), Names{"outliers"});
+}
+
+// The same of limits: those of all later steps are right.
+TEST(LoopGate, AStepWithoutTheLimitsOfItsNeighboursIsCaught) {
+  const Names others{"schedule", "loader", "loop", "resume", "not finite"};
+  const auto at_300 = [](std::function<void(StepPlan&)> change) {
+    return with([change](StepPlan& p) {
+      if (p.step == 300) change(p);
+    });
+  };
+  EXPECT_EQ(failing(at_300([](StepPlan& p) { p.skip_above_loss = INFINITY; }), others), Names{"outliers"});
+  EXPECT_EQ(failing(at_300([](StepPlan& p) { p.skip_above_grad_norm = NAN; }), others), Names{"outliers"});
 }
 
 TEST(LoopGate, ARunThatGoesOnWithWhatIsNoNumberIsCaught) {
