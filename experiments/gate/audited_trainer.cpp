@@ -70,7 +70,12 @@ class Audited final : public gpt2::Trainer {
   }
   std::vector<float> next_token_logits(std::span<const int32_t> context) override {
     const Watchdog::Watched watched(dog_, "next_token_logits");
-    return real_->next_token_logits(context);
+    const Batch tokens{context, {}};  // it has no targets
+    const Kept kept({&tokens, 1});
+    std::vector<float> logits = real_->next_token_logits(context);
+    audit_.tokens_changed += kept.changed({&tokens, 1});
+    look("next_token_logits");
+    return logits;
   }
 
  private:

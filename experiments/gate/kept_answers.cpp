@@ -1,6 +1,9 @@
 #include "experiments/gate/kept_answers.h"
 
+#include <array>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <type_traits>
 
@@ -20,6 +23,16 @@ void walk(Answer& e, const Part& part, const List& list) {
   list(e.logits);
   list(e.gradients);
   list(e.gradients_noise);
+}
+
+// Size and time of the file that runs, which another build has not.
+const std::array<int64_t, 2>& this_program() {
+  static const std::array<int64_t, 2> all = [] {
+    const std::filesystem::path program = "/proc/self/exe";
+    return std::array{static_cast<int64_t>(std::filesystem::file_size(program)),
+                      static_cast<int64_t>(std::filesystem::last_write_time(program).time_since_epoch().count())};
+  }();
+  return all;
 }
 
 class Reader {
@@ -47,6 +60,8 @@ std::optional<Expected> read_answer(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return std::nullopt;
   const gpt2::MappedFile mapped(file);
   Reader reader(mapped.bytes());
+  std::array<int64_t, 2> by_program{};
+  if (!reader.take(&by_program, sizeof by_program) || by_program != this_program()) return std::nullopt;
   Expected e;
   walk(
       e, [&](auto& value) { reader.take(&value, sizeof value); },
@@ -64,6 +79,7 @@ std::optional<Expected> read_answer(const std::filesystem::path& file) {
 
 void write_answer(const std::filesystem::path& file, const Expected& answer) {
   gpt2::AtomicFile out(file);
+  out.write(&this_program(), sizeof this_program());
   walk(
       answer, [&](const auto& value) { out.write(&value, sizeof value); },
       [&]<class T>(const std::vector<T>& values) {

@@ -50,7 +50,7 @@ std::vector<ModelCheck> all_checks() {
       {"between steps", "evaluation, logits and sampling before and between steps change nothing of the steps"},
       {"not finite", "what is no number, in any tensor, reaches loss and norm, and a run ends there without a checkpoint of that step"},
       {"accumulation", "two micro-batches are one step of the mean gradient"},
-      {"causality", "no later token changes an earlier logit by a bit"},
+      {"causality", "no later token changes an earlier logit by a bit, and none a logit of another sequence"},
       {"padding", "padded vocabulary takes no part"},
       {"trajectory", "losses of a short run"},
       {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},

@@ -3,9 +3,13 @@
 // for tests/bugs/run_bugs.sh, and it must drop when one of those checks is taken away.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <set>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/errors.h"
 #include "tests/gate/cheating_trainer.h"
@@ -129,6 +133,39 @@ TEST(Cheats, a_trainer_that_reports_a_third_of_its_time_disagrees_with_the_clock
   int64_t failed = 0;
   for (const CheckResult& r : report.results) failed += r.name == "clock" && !r.passed;
   EXPECT_EQ(failed, 1) << to_table(report, false);
+}
+
+// Whoever samples reads them again for the next token.
+struct ContextOverwrite : gate_test::Cheat {
+  using Cheat::Cheat;
+  std::vector<float> next_token_logits(std::span<const int32_t> context) override {
+    std::vector<float> logits = Cheat::next_token_logits(context);
+    if (static_cast<int64_t>(context.size()) == options().seq_len) *const_cast<int32_t*>(&context.back()) ^= 1;
+    return logits;
+  }
+};
+
+TEST(Cheats, a_trainer_that_changes_the_tokens_that_it_samples_behind_is_caught) {
+  FakeDevice device;
+  EXPECT_EQ(failing_checks(check_model(gate_test::cheating<ContextOverwrite>(device), small(device))), std::set<std::string>{"inputs"});
+}
+
+// As only a look behind this very call can tell.
+struct LaunchErrorOfSampling : gate_test::Cheat {
+  using Cheat::Cheat;
+  std::vector<float> next_token_logits(std::span<const int32_t> context) override {
+    std::vector<float> logits = Cheat::next_token_logits(context);
+    device_.launch_error = "invalid argument";
+    return logits;
+  }
+};
+
+TEST(Cheats, a_launch_error_of_sampling_is_named_by_the_call) {
+  FakeDevice device;
+  const GateReport report = check_model(gate_test::cheating<LaunchErrorOfSampling>(device), small(device));
+  EXPECT_TRUE(std::ranges::any_of(report.results, [](const CheckResult& r) {
+    return r.name == "launch error" && r.detail == "invalid argument, found after next_token_logits";
+  })) << to_table(report, false);
 }
 
 TEST(Cheats, steps_that_do_not_repeat_bit_for_bit_are_still_told_from_steps_left_out) {

@@ -15,10 +15,13 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/cache_folder.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "base/temporary_folder.h"
 #include "experiments/gate/budgets.h"
 #include "tests/gate/broken_trainer.h"
@@ -297,6 +300,23 @@ TEST(Answers, OfOneQuestionAreOneForAllThreads) {
   EXPECT_THAT(refused, testing::Each(1));
 }
 
+// A program that was built again may have another oracle.
+TEST(Answers, OfAnotherProgramAreMadeAgain) {
+  const stepscope::TemporaryFolder folder;
+  Case c{"main", gate_model(), 2, 4};
+  const std::vector<float> weights = trained_like_parameters(c, 3);
+  const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
+  const auto loss = [&] { return ExpectedCache(folder.path()).get(c, weights, tokens, {8, 16}, 1, false)->loss; };
+  const double right = loss();
+  const std::filesystem::path kept = std::filesystem::directory_iterator(folder.path())->path();
+  const std::string text = stepscope::read_file(kept);
+  std::string other = text;
+  other[0] = static_cast<char>(other[0] ^ 1);
+  std::ofstream(kept, std::ios::binary) << other;
+  EXPECT_EQ(loss(), right);
+  EXPECT_EQ(stepscope::read_file(kept), text) << "was made again";
+}
+
 // What gates share is found by everything that it depends on: one that is kept for other weights or for another storage would be a verdict
 // about another trainer.
 TEST(Answers, AreThoseOfTheSameQuestion) {
@@ -446,6 +466,23 @@ TEST(ModelGate, AnEvaluationThatTheNextStepNoticesIsCaught) {
   expect_caught(d, "between steps");
 }
 
+TEST(ModelGate, ATimeThatIsNoNumberIsCaughtBetweenSteps) {
+  expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.time_ns = NAN; }}, "between steps");
+}
+
+// The notes say that these were not run.
+TEST(ModelGate, WithManySeedsNoCheckIsRunThatIsLeftOut) {
+  ModelGateOptions o = one_layer(true, 7);
+  o.small_answers = &gate_test::shared_answers();
+  for (const ModelCheck& c : model_checks())
+    if (c.name != "forward") o.without.insert(c.name);
+  const uint64_t seeds[] = {7};
+  const std::vector<GateReport> reports = check_seeds(broken({}), o, seeds);
+  std::set<std::string> names;
+  for (const CheckResult& r : reports.front().results) names.insert(r.name);
+  EXPECT_EQ(names, std::set<std::string>{"forward"});
+}
+
 TEST(ModelGate, ALossOrANormThatHidesWhatIsNoNumberIsCaught) {
   expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.loss = std::fmax(o.loss, 0.0); }}, "not finite");
   expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.grad_norm = std::fmax(o.grad_norm, 0.0); }}, "not finite");
@@ -491,6 +528,17 @@ TEST(ModelGate, AMaskOffByOneIsCaughtByCausality) {
                        const auto V = static_cast<size_t>(o.model.vocab_size);
                        for (size_t r = 0; r + 1 < b.inputs.size() && !logits.empty(); ++r)
                          if (b.inputs[r + 1] % 2 == 1) logits[r * V] = std::nextafter(logits[r * V], 1e9f);
+                     }},
+                "causality");
+}
+
+// By as little as one bit, and behind the sequence whose token it is.
+TEST(ModelGate, ASequenceThatSeesTheOneBeforeIsCaughtByCausality) {
+  expect_caught({.forward =
+                     [](std::span<float> logits, double&, const Batch& b, const gpt2::TrainerOptions& o, float) {
+                       const auto V = static_cast<size_t>(o.model.vocab_size), T = static_cast<size_t>(o.seq_len);
+                       for (size_t r = T; r < b.inputs.size() && !logits.empty(); r += T)
+                         if (b.inputs[r - T] % 2 == 1) logits[r * V] = std::nextafter(logits[r * V], 1e9f);
                      }},
                 "causality");
 }
