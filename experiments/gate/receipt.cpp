@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <map>
@@ -24,6 +25,12 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "stepscope.receipt/2";
+
+// Whether a report of a receipt says of some check what it found: a gate that checked nothing has not passed.
+bool holds_checks(const ordered_json& report) {
+  const auto checks = report.is_object() ? report.find("checks") : report.end();
+  return checks != report.end() && checks->is_array() && !checks->empty();
+}
 
 }  // namespace
 
@@ -111,6 +118,8 @@ ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& r
   const auto reports = receipt.find("reports");
   if (reports == receipt.end() || !reports->is_array() || reports->empty())
     out.damaged.push_back(fmt::format("receipt {} holds no report", name));
+  else if (!std::ranges::all_of(*reports, holds_checks))
+    out.damaged.push_back(fmt::format("receipt {} holds a report without checks", name));
   std::map<std::string, std::string> then;
   if (sources != receipt.end() && sources->is_object())
     for (const auto& [path, hash] : sources->items()) then[path] = hash.is_string() ? hash.get<std::string>() : "";

@@ -135,11 +135,14 @@ TEST_F(ReceiptTest, ATamperedOrForeignReceiptIsAProblem) {
   for (const auto& [key, value] : {std::pair<std::string, nlohmann::json>{"schema", "stepscope.receipt/1"},
                                    {"passed", false},
                                    {"trainer", "mixed"},
+                                   {"reports", nlohmann::json::array()},
+                                   {"reports", {nlohmann::json::object()}},
+                                   {"reports", {j["reports"][0], {{"checks", nlohmann::json::array()}}}},
                                    {"sources", nlohmann::json::array()}}) {
     auto changed = j;
     changed[key] = value;
     write("receipts/fp32.json", changed.dump());
-    EXPECT_FALSE(all_problems().damaged.empty()) << key;
+    EXPECT_FALSE(all_problems().damaged.empty()) << key << " " << value;
   }
   write("receipts/fp32.json", "{");
   EXPECT_FALSE(all_problems().damaged.empty());
