@@ -1,7 +1,7 @@
 """Each gradient tensor of a trainer beside PyTorch's bf16 autocast, both against fp64, as a markdown table.
 
     autocast_error.py PREFIX --seq-len 1024 > autocast.json
-    stepscope gate --trainer mixed --not-deterministic --checkpoint PREFIX.bin --state PREFIX_state.bin --json > gate.json
+    stepscope gate --trainer mixed --checkpoint PREFIX.bin --state PREFIX_state.bin --json > gate.json
     beside_autocast.py autocast.json gate.json [--limit 1.5]
 
 The first column of numbers is the relative L2 error of a tensor (|got - fp64| / |fp64|) divided by autocast's; behind it stand both errors and
