@@ -15,13 +15,23 @@ cp "$here/stepscope" "$folder/a tree/"
 # A cmake that keeps what the launcher looks at, and a ninja whose program names the tree that it was configured for.
 cat >"$tools/cmake" <<'STUB'
 #!/usr/bin/env bash
-cuda=ON
+cuda=ON architectures='80-real;90' compile_only=OFF compiler=
 while [ $# -gt 0 ]; do
-  case $1 in -B) build=$2; shift ;; -DSTEPSCOPE_CUDA=*) cuda=${1#*=} ;; esac
+  case $1 in
+    -B) build=$2; shift ;;
+    -DSTEPSCOPE_CUDA=*) cuda=${1#*=} ;;
+    -DSTEPSCOPE_CUDA_ARCHITECTURES=*) architectures=${1#*=} ;;
+    -DSTEPSCOPE_COMPILE_ONLY=*) compile_only=${1#*=} ;;
+    -DCMAKE_CXX_COMPILER=*) compiler=${1#*=} ;;
+  esac
   shift
 done
 [ -z "${FAIL_CMAKE:-}" ] || { echo "CMake Error: the C++ compiler is broken"; exit 1; }
-printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nSTEPSCOPE_CUDA:BOOL=%s\n' "$PWD" "$cuda" >"$build/CMakeCache.txt"
+# As the real one, it keeps a compiler that it does not find, and asks for that one again.
+compiler=${compiler:-$(sed -n 's/^CMAKE_CXX_COMPILER:STRING=//p' "$build/CMakeCache.txt" 2>/dev/null)}
+printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nSTEPSCOPE_CUDA:BOOL=%s\nSTEPSCOPE_CUDA_ARCHITECTURES:STRING=%s\nSTEPSCOPE_COMPILE_ONLY:BOOL=%s\nCMAKE_CXX_COMPILER:STRING=%s\n' \
+  "$PWD" "$cuda" "$architectures" "$compile_only" "$compiler" >"$build/CMakeCache.txt"
+[ -z "$compiler" ] || { rm -rf "$build/CMakeFiles"; echo "CMake Error: no compiler $compiler"; exit 1; }
 touch "$build/build.ninja" "$build/CTestTestfile.cmake"
 [ -z "${NINJA_FILE:-}" ] || cp "$NINJA_FILE" "$build/build.ninja"
 STUB
@@ -29,10 +39,12 @@ cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
 echo begins >>"$2/ninjas"
+[ -z "${ERRORS:-}" ] || { echo "${NINJA_STATUS}FAILED: a.o" && for ((i = 0; i < ERRORS; i++)); do printf 'a.cpp:%4000d: error: b\n' $i; done; exit 1; }
+[ -z "${KILLED:-}" ] || exit 137
 sleep "${BUILDS_S:-0}"
 echo ends >>"$2/ninjas"
 [ -z "${WARNINGS:-}" ] || printf "$WARNINGS"
-case " $* " in *" stepscope_first "*) name=stepscope-first ;; *) name=stepscope ;; esac
+case " $* " in *" stepscope_first "*) name=stepscope-first ;; *" stepscope_host "*) name=stepscope-host ;; *) name=stepscope ;; esac
 printf '#!/bin/sh\necho "%s built for %s, spins $GOMP_SPINCOUNT"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
 chmod +x "$2/bin/$name"
 STUB
@@ -117,6 +129,21 @@ on_gpu profile && says "stepscope-first built for" || complain "the first profil
 on_gpu gate STEPSCOPE_NO_BUILD=1 && says "stepscope-first built for" || complain "STEPSCOPE_NO_BUILD does not run the first program"
 on_gpu gate && says "stepscope built for" || complain "gate on a machine with a GPU does not build the whole program"
 on_gpu profile && says "stepscope built for" || complain "profile does not run the whole program that is there"
+# A folder that STEPSCOPE_CUDA=ON made for several kinds of GPU stays as it is where one of them is; one for another kind, or for none, does not.
+rm -r "$folder/gpu"
+mv "$tools/nvidia-smi" "$folder/nvidia-smi"
+cuda=ON on_gpu gate && says configuring && ! says "device code for" || complain "STEPSCOPE_CUDA=ON without a GPU builds nothing"
+mv "$folder/nvidia-smi" "$tools/nvidia-smi"
+on_gpu gate && ! says configuring || complain "a folder for several kinds of GPU is built anew where one of them is"
+sed -i s/COMPILE_ONLY:BOOL=OFF/COMPILE_ONLY:BOOL=ON/ "$folder/gpu/CMakeCache.txt"
+on_gpu gate && says "configuring (release, device code for 90-real)" || complain "what was only compiled is taken for what runs on a GPU"
+printf '#!/bin/sh\necho 8.0\necho 9.0\n' >"$tools/nvidia-smi"
+on_gpu gate && says "configuring (release, device code for 80-real;90-real)" || complain "a folder for another GPU is taken for one for this machine's"
+printf '#!/bin/sh\necho 7.5\n' >"$tools/nvidia-smi"
+rm -r "$folder/gpu"
+on_gpu gate && says "need a GPU of compute capability 8.0 or newer, and here it is 7.5: building as without a GPU" && ! says "device code for" ||
+  complain "device code is compiled for a GPU that it cannot run on"
+printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
 rm -r "$folder/gpu"
 on_gpu train && says "stepscope-first built for" && [ ! -e "$folder/gpu/bin/stepscope" ] || complain "the first train builds more than stepscope-first"
 rm "$tools/nvidia-smi"
@@ -130,6 +157,20 @@ fi
 
 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/fresh" FAIL_CMAKE=1
 [ $? = 3 ] && says "the C++ compiler is broken" && says "cmake failed" || complain "a cmake that fails does not say why"
+# A call that named a compiler which is not there does not fail the calls behind it, in a new folder and in one that was built.
+for round in 1 2; do
+  launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/fresh" STEPSCOPE_CMAKE_FLAGS=-DCMAKE_CXX_COMPILER=clang++-99
+  [ $? = 3 ] && says "no compiler clang++-99" || complain "a compiler that is not there is not named ($round)"
+  launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/fresh" && says "built for" || complain "a compiler that was not there is asked for again ($round)"
+done
+# However many errors a build has, and where it has none because ninja was killed, the last line says that it failed and where its log is.
+for failure in ERRORS=1 ERRORS=200 KILLED=1; do
+  launch "$folder/a tree" "$failure" NINJA_STATUS='%p '
+  [ $? = 2 ] && [ "$(tail -1 "$folder/said")" = "stepscope: the build failed (whole log: $folder/a tree/build/host/build.log)" ] ||
+    complain "a build that fails ($failure) does not end with that"
+done
+launch "$folder/a tree" ERRORS=1 NINJA_STATUS='%p '
+says "[%f/%t] FAILED" || complain "ninja's progress has the caller's form, which the launcher does not read"
 # What takes longest stands right behind the rules, and nothing is lost: ninja begins there.
 block() { printf 'build %s/%s: RULE %s || %s\n  FLAGS = -O0\n\n' "$@"; }
 {
