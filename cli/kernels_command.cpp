@@ -1,10 +1,8 @@
 // `stepscope kernels OP`: every variant of an op at a model's shapes, right first, then timed against the
 // measured ceilings.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -87,6 +85,18 @@ struct TextTable {
 };
 #endif
 
+#ifdef STEPSCOPE_WITH_CUDA
+experiments::KernelBenchOptions options_of(const KernelsFlags& f) {
+  experiments::KernelBenchOptions options;
+  options.trainer = f.trainer;
+  options.matmul = f.matmul;
+  options.rounds = static_cast<int>(f.rounds);
+  options.ladder = f.ladder;
+  options.solution = f.with;
+  return options;
+}
+#endif
+
 // Fills the type of products in where it was left out.
 void check_flags(KernelsFlags& f, const gpt2::ModelConfig& model) {
   if (f.trainer != "mixed" && f.trainer != "fp32") throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
@@ -99,9 +109,7 @@ void check_flags(KernelsFlags& f, const gpt2::ModelConfig& model) {
     throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", f.seq_len, f.model, model.max_seq_len));
   if (!f.with.empty() && !f.ladder) throw InputError("--with adds a rung to a ladder: expected --ladder beside it");
 #ifdef STEPSCOPE_WITH_CUDA
-  if (const auto known = experiments::kernel_ops(f.trainer); std::find(known.begin(), known.end(), f.op) == known.end())
-    throw InputError(
-        fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", f.op, f.trainer, fmt::join(known, ", ")));
+  experiments::check_kernel_options(f.op, options_of(f));
 #endif
 }
 
@@ -112,12 +120,7 @@ int bench(const KernelsFlags& f, const gpt2::ModelConfig& model) {
   const double matmul_ceiling = f.matmul == "bf16"   ? ceilings.bf16_flops_per_s
                                 : f.matmul == "tf32" ? ceilings.tf32_flops_per_s
                                                      : ceilings.fp32_flops_per_s;
-  experiments::KernelBenchOptions options;
-  options.trainer = f.trainer;
-  options.matmul = f.matmul;
-  options.rounds = static_cast<int>(f.rounds);
-  options.ladder = f.ladder;
-  options.solution = f.with;
+  experiments::KernelBenchOptions options = options_of(f);
   options.copy_bytes_per_s = ceilings.copy_bytes_per_s;
   options.fp32_flops_per_s = ceilings.fp32_flops_per_s;
   if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };

@@ -5,6 +5,7 @@ Between `<!-- table NAME.json -->` and `<!-- end -->` stands what docs/learn/mea
 `stepscope kernels OP … --json` wrote (measure.py has the commands). Without that file the place names the command. `NAME.json#PART` is a part
 of a record of several GPUs, which measured/several_gpus.py wrote. --check changes nothing and exits 1 when a page differs.
 """
+import argparse
 import json
 import pathlib
 import re
@@ -181,8 +182,10 @@ def table(name):
     return f"Measured: {who}.\n" + "\n".join(out) + "\n\n"
 
 
-def main():
-    check, wrong = "--check" in sys.argv[1:], []
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page differs")
+    check, wrong = parser.parse_args(arguments).check, []
     for page in sorted(HERE.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         new = PLACE.sub(lambda m: m.group(1) + table(m.group(2)) + m.group(3), text)
@@ -197,4 +200,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -39,9 +39,11 @@ struct KernelResult {
 // Names that bench_kernels takes for this trainer.
 std::vector<std::string> kernel_ops(const std::string& trainer);
 
+// Throws stepscope::InputError for an op that the trainer does not have and for a ladder that the op does not have; needs no device.
+void check_kernel_options(const std::string& op, const KernelBenchOptions& options);
+
 // One row per variant and place, fastest first within a place; with a ladder its rungs first, each in its order. Throws
-// stepscope::InputError for an op that the trainer does not have, for a ladder that the op does not have and for a solution that does not
-// compile, stepscope::MachineError without a device.
+// stepscope::InputError as check_kernel_options does and for a solution that does not compile, stepscope::MachineError without a device.
 std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model, int64_t batch_size, int64_t seq_len,
                                         uint64_t seed, const KernelBenchOptions& options);
 

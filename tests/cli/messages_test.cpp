@@ -533,6 +533,17 @@ TEST(Kernels, ALengthThatTheModelHasNotIsNamedAlone) {
   EXPECT_THAT(o.err, HasSubstr("--seq-len 1024: tiny has at most 256 positions\n"));
 }
 
+#ifdef STEPSCOPE_WITH_CUDA
+// Only behind the measurement of ceilings, and where there is no GPU not at all: the default trainer has no ladder.
+TEST(Kernels, ALadderThatThereIsNotIsRefusedBeforeAGpuIsLookedFor) {
+  for (const char* flags : {"layernorm_forward", "layernorm_forward --trainer fp32 --matmul tf32", "grad_norm --trainer fp32"}) {
+    const Outcome o = stepscope("kernels --ladder " + std::string(flags));
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    EXPECT_THAT(o.err, HasSubstr("--ladder: expected --trainer fp32 with fp32 products and one of layernorm_forward,")) << flags;
+  }
+}
+#endif
+
 // --verbose promises how long each part took, and of the CPU reference said nothing.
 TEST(Gate, VerboseSaysTheTimesOfTheCpuReferenceToo) {
   const std::string gate =

@@ -156,6 +156,16 @@ class Records(unittest.TestCase):
         self.assertEqual(tables.table(measure.UPDATE).count("| 936 | 29.78 |"), len(measure.RUNGS))
         self.assertEqual(quietly(measure.main, ["--list"]), (0, ""))  # nothing is left
 
+    def test_only_a_call_without_flags_writes_pages(self):
+        page = tables.HERE / "2-layernorm.md"
+        stale = page.read_text(encoding="utf-8").replace("| `thread_per_row` |", "| `old` |")
+        page.write_text(stale, encoding="utf-8")
+        for flags, code in ((["--check"], 1), (["--chek"], 2), (["--help"], 0)):
+            self.assertEqual(quietly(tables.main, flags)[0], code)
+            self.assertEqual(page.read_text(encoding="utf-8"), stale, flags)
+        self.assertEqual(quietly(tables.main, []), (0, ""))
+        self.assertIn("| `thread_per_row` |", page.read_text(encoding="utf-8"))
+
     def test_a_program_that_fails_leaves_no_record(self):
         (measure.MEASURED / "adamw.json").unlink(missing_ok=True)
         self.program.write_text("#!/bin/sh\nexit 3\n")
