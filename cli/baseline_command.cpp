@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/utc.h"
 #include "build_info.inc"
 #include "cli/commands.h"
@@ -94,7 +95,7 @@ void list(const BaselineFlags& flags, int& exit_code) {
       exit_code = 2;
     }
   }
-  if (flags.json) fmt::print("{}\n", all.dump(2));
+  if (flags.json) fmt::print("{}\n", stepscope::json_text(all, 2));
 }
 
 void verify(const BaselineFlags& flags, int& exit_code) {
@@ -113,7 +114,7 @@ void verify(const BaselineFlags& flags, int& exit_code) {
       fmt::print("{}: NOT as frozen ({} {})\n", name, problems.size(), problems.size() == 1 ? "file" : "files");
     }
   }
-  if (flags.json) fmt::print("{}\n", all.dump(2));
+  if (flags.json) fmt::print("{}\n", stepscope::json_text(all, 2));
 }
 
 void freeze(const BaselineFlags& flags) {

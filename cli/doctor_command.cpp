@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/nvml.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
@@ -263,7 +264,8 @@ void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
         if (!l.cure.empty()) j["cure"] = l.cure;
         out.push_back(j);
       }
-      fmt::print("{}\n", nlohmann::json{{"schema", "stepscope.doctor/1"}, {"can_profile", !r.failed()}, {"checks", out}}.dump(1));
+      const nlohmann::json answer{{"schema", "stepscope.doctor/1"}, {"can_profile", !r.failed()}, {"checks", out}};
+      fmt::print("{}\n", stepscope::json_text(answer, 1));
     } else {
       for (const Line& l : r.lines) {
         fmt::print("{:<4}  {:<20} {}\n", status_word(l.status), l.what, l.seen);

@@ -11,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/json_read.h"
+#include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 
@@ -59,6 +60,12 @@ std::string description_of(const fs::path& folder) {
   }
   if (paragraph.empty()) throw stepscope::InputError(path.string() + ": no paragraph to describe the baseline with");
   return paragraph;
+}
+
+// File names and command lines are bytes, a manifest is UTF-8: a name that it held with other bytes would be no file of the folder.
+void require_utf8(const std::string& text, const std::string& what) {
+  if (nlohmann::json::parse(stepscope::json_text(nlohmann::json(text), -1)) != text)
+    throw stepscope::InputError(what + " is no UTF-8, expected text that a manifest can hold");
 }
 
 bool is_sha256(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }
@@ -173,7 +180,10 @@ Manifest freeze_baseline(const fs::path& folder, const FreezeOptions& options) {
   m.source_revision = options.source_revision;
   m.build_flags = build_flags_of(folder);
   m.description = options.description.empty() ? description_of(folder) : options.description;
+  require_utf8(m.name, folder.string() + ": its name");
+  require_utf8(m.description, folder.string() + ": its description");
   for (const auto& [path, entry] : list_files(folder)) {
+    require_utf8(path, entry.path().string() + ": its name");
     if (!is_plain_file(entry))
       throw stepscope::InputError(entry.path().string() + ": not a regular file; a baseline holds its files itself");
     m.files.push_back({path, static_cast<int64_t>(entry.file_size()), gpt2::sha256_file(entry.path())});

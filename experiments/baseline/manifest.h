@@ -55,7 +55,7 @@ struct FreezeOptions {
 };
 // Writes the manifest of a folder that has none, atomically, and returns it. Throws stepscope::InputError
 // when there is one, when the folder has no CMakeLists.txt that sets BASELINE_BUILD_FLAGS, no description can
-// be found, or a file is no regular file.
+// be found or is no UTF-8, or a file is no regular file or has a name that is no UTF-8.
 Manifest freeze_baseline(const std::filesystem::path& folder, const FreezeOptions& options);
 
 nlohmann::ordered_json to_json(const Manifest& manifest);

@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/mapped_file.h"
 #include "base/process.h"
 #include "base/sha256.h"
@@ -104,7 +105,7 @@ void fetch_data_set(const std::string& name, const std::string& out) {
     throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", name, fmt::join(known_data_sets(), " or ")));
   require_unicode_tables();
   const fs::path folder = out.empty() ? set->name : out;
-  check_folder_writable(folder, "--out");
+  stepscope::check_folder_usable(folder, "--out");
 
   std::vector<PinnedFile> missing;
   for (const PinnedFile& file : {set->text, kVocab, kEncoder})

@@ -21,6 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
+using testing::ThrowsMessage;
 
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
@@ -158,6 +159,18 @@ TEST_F(FrozenBaseline, IsNeverFrozenTwice) {
 TEST_F(FrozenBaseline, IsNotMadeOfAFolderWithoutBuildFlags) {
   write(folder_ / "CMakeLists.txt", "add_executable(toy main.cu)\n");
   EXPECT_THROW(freeze(), stepscope::InputError);
+  EXPECT_FALSE(fs::exists(folder_ / experiments::kManifestFile));
+}
+
+// nlohmann's own exception ended the command with 1, "changed".
+TEST_F(FrozenBaseline, IsNotMadeOfNamesAndWordsThatAreNoUtf8) {
+  EXPECT_THAT(
+      [&] {
+        experiments::freeze_baseline(folder_, {"2026-01-02", "abcdef", "a \xff"});
+      },
+      ThrowsMessage<stepscope::InputError>(HasSubstr("toy: its description is no UTF-8")));
+  write(folder_ / "kernels" / "a\xff.cuh", "");
+  EXPECT_THAT([&] { freeze(); }, ThrowsMessage<stepscope::InputError>(HasSubstr("a\xff.cuh: its name is no UTF-8")));
   EXPECT_FALSE(fs::exists(folder_ / experiments::kManifestFile));
 }
 

@@ -134,6 +134,21 @@ TEST(cli, baselines_are_listed_verified_and_frozen) {
   expect_golden("cli/data/baseline.txt", text);
 }
 
+// Of a file name that is no UTF-8 it printed nlohmann's exception, and no other baseline's answer.
+TEST(cli, a_baseline_with_a_file_name_that_is_no_utf8_is_answered_for_in_json_too) {
+  const auto root = fresh_folder(), toy = root / "baselines" / "toy";
+  std::filesystem::create_directories(toy);
+  std::ofstream(toy / "CMakeLists.txt") << "set(BASELINE_BUILD_FLAGS -O3)\n";
+  std::ofstream(toy / "README.md") << "A toy.\n";
+  const std::string tree = "STEPSCOPE_ROOT=" + root.string();
+  EXPECT_EQ(stepscope("baseline freeze toy", tree).exit_code, 0);
+  std::ofstream(toy / "a\xff.cu");
+  const Outcome o = stepscope("baseline verify --json", tree);
+  std::filesystem::remove_all(root);
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(o.out).at(0).at("problems").at(0), "a\uFFFD.cu: extra; the manifest does not name it") << o.err;
+}
+
 TEST(cli, a_trainer_that_needs_a_gpu_exits_3_and_says_so) {
   const Outcome o = stepscope("train --trainer fp32 --model d12 --steps 1");
   EXPECT_EQ(o.exit_code, 3);
@@ -215,6 +230,18 @@ TEST(cli, doctor_says_who_could_start_ranks) {
 }
 
 #ifdef STEPSCOPE_WITH_CUDA
+// A folder of the PATH is bytes; with one that is no UTF-8 the whole answer was nlohmann's exception.
+TEST(cli, doctor_answers_in_json_whatever_the_path_holds) {
+  const auto folder = fresh_folder(), odd = folder / "a\xff";
+  std::filesystem::create_directory(odd);
+  std::ofstream(odd / "ncu") << "#!/bin/sh\n";
+  std::filesystem::permissions(odd / "ncu", std::filesystem::perms::owner_all);
+  const Outcome o = stepscope("doctor --json", "PATH=" + odd.string() + " CUDA_VISIBLE_DEVICES=");
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(o.exit_code, 3) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("a\uFFFD/ncu\""));
+}
+
 TEST(cli, doctor_finds_the_nccl_that_train_would_open) {
   const Outcome none = stepscope("doctor", "STEPSCOPE_NCCL_LIBRARY=/no/libnccl.so CUDA_VISIBLE_DEVICES=");
   EXPECT_THAT(none.out, HasSubstr("NCCL                 not found; only more than two GPUs, or several hosts, need it\n"));
