@@ -56,6 +56,7 @@ echo "ctest waits $OMP_WAIT_POLICY with $OMP_NUM_THREADS threads"
 while [ "$1" != --output-junit ]; do shift; done
 echo "ctest got:${*:3}."
 printf '<testsuite\n tests="7"\n failures="1"\n skipped="2"\n disabled="1"\n>\n' >"$2"
+for why in "${NOT_RUN:-SKIP_RETURN_CODE=77}" SKIP_REGULAR_EXPRESSION_MATCHED; do printf '\t\t<skipped message="%s"/>\n' "$why"; done >>"$2"
 STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
@@ -106,6 +107,8 @@ from=$folder launch "$folder/moved" STEPSCOPE_BUILD_DIR=elsewhere && [ -x "$fold
 command=test launch "$folder/moved" WARNINGS='a.cpp:3:22: warning: unused [-Wunused]\nb.cu(9): warning #177-D: c\nc.h:1:2: warning: d [-Wrestrict]\nld: warning: e\n'
 [ $? = 1 ] && says "2 warnings of the compiler, each an error in CI" && says "a.cpp:3:22" && says "b.cu(9)" && ! says "c.h:1:2" && ! says "ld: warning" &&
   [ "$(tail -1 "$folder/said")" = "3 passed, 1 failed, 3 skipped" ] || complain "tests do not end with what CI refuses and with their count"
+command=test launch "$folder/moved" NOT_RUN='Fixture dependency failed'
+[ "$(tail -1 "$folder/said")" = "3 passed, 2 failed, 2 skipped" ] || complain "a test that ctest could not start is counted as skipped"
 command=test launch "$folder/moved"
 ! says warning || complain "a build without warnings is said to have some"
 ! says "left out" || complain "tests are said to be left out where none is long"
