@@ -101,6 +101,11 @@ def moved_by_rounding(call, upstream, truth):
     return moved
 
 
+def _within(error, budget, row_errors, limits):
+    """Where PyTorch's own answer overflowed, its error is infinite and so is the budget; an answer that is no number is wrong all the same."""
+    return error <= budget and math.isfinite(error) and bool(((row_errors <= limits) & row_errors.isfinite()).all())
+
+
 def _where(got, truth, at):
     if not truth.numel():
         return "empty"
@@ -123,6 +128,10 @@ def _malformed(call, name, ours, own, truth):
     return ""
 
 
+class _NotFinite(Refused):
+    """A call to which there is no right answer."""
+
+
 def compare(call, seed=0):
     """Rows of one recorded call. A shape or type of an answer that is not PyTorch's is a row as well."""
     upstream = reference.upstream_for(call, seed)
@@ -130,6 +139,10 @@ def compare(call, seed=0):
     storage = reference.storage_of(call)
     truth = reference.forward_and_gradients(function, reference.converted(call, torch.float64), upstream)
     own = reference.forward_and_gradients(function, reference.converted(call, storage), upstream)
+    if any(not t.isfinite().all() for t in truth):
+        where = f" at {call.site}" if call.site else ""
+        raise _NotFinite(f"{call.op}: PyTorch's answer to what this batch gives it{where} is not finite in float64 either (a loss without any "
+                         "target that counts, weights that are NaN), so no kernel can be compared with it")
     ours = reference.forward_and_gradients(call.run, call.tensors, upstream)
     shape, rows, moved = tuple(call.tensors[0].shape), [], None
     for i, (name, o, p, t) in enumerate(zip(reference.tensor_names(call.op), ours, own, truth)):
@@ -142,12 +155,12 @@ def compare(call, seed=0):
         torch_error, torch_rows = _errors(p, t)
         budget = max(FLOOR[storage], FACTOR * torch_error)
         limits = torch.full_like(row_errors, max(4 * FLOOR[storage], FACTOR * torch_rows.max().item()))
-        if not (error <= budget and bool((row_errors <= limits).all())):
+        if not _within(error, budget, row_errors, limits):
             moved = moved or moved_by_rounding(call, upstream, truth)
             budget = max(budget, FACTOR * moved[i][0])
             limits = torch.maximum(limits, FACTOR * moved[i][1])
-        ok = error <= budget and bool((row_errors <= limits).all())
-        at = int((row_errors / limits).argmax())
+        ok = _within(error, budget, row_errors, limits)
+        at = int((row_errors / limits).nan_to_num(nan=math.inf).argmax())  # inf / inf: the row that overflowed
         rows.append(Row(call.op, call.site, shape, name, error, torch_error, row_errors[at].item(), torch_rows[at].item(), budget,
                         _where(o, t, at), ok, limits[at].item()))
     return rows
@@ -222,9 +235,12 @@ def recorded_calls(model, batch):
 
 
 def cut(call, most_rows):
-    """A loss over at most so many rows, or its float64 copies would not fit."""
+    """A loss over at most so many rows, or its float64 copies would not fit: the first that hold a target which counts. Behind a long prompt
+    whose labels are ignored the first rows alone have no loss."""
     if call.op == "loss" and call.tensors[0].shape[0] > most_rows:
-        call.tensors = tuple(t[:most_rows] for t in call.tensors)
+        counted = (call.tensors[1] != call.settings["ignored"]).nonzero()
+        begin = int(counted[0]) if len(counted) and counted[0] >= most_rows else 0
+        call.tensors = tuple(t[begin:begin + most_rows] for t in call.tensors)
     return call
 
 
@@ -232,19 +248,24 @@ def check(model, batch, *, seed=0, hostile_rows=True, most_loss_rows=2048):
     """Runs the model on a batch and every replaced op's forward and gradients on what it was given there, against PyTorch in float64.
 
     An op passes where its error is at most twice PyTorch's own in the same types, over the whole tensor and in the worst row, and no
-    NaN appears. Returns a report (print it); raises CheckFailed with the failing rows as a table. A loss is compared on the first
-    `most_loss_rows` rows."""
+    NaN appears. Returns a report (print it); raises CheckFailed with the failing rows as a table. A loss is compared on `most_loss_rows` rows:
+    the first, or where none of those counts, the first that counts and those behind it."""
     calls, output = recorded_calls(model, batch)
-    rows, seen = [], set()
+    rows, seen, unanswered = [], set(), None
     for call in calls:
-        rows += compare(cut(call, most_loss_rows), seed)
-        kind = (call.op, call.tensors[0].shape[-1], call.tensors[0].dtype)
-        if hostile_rows and kind not in seen:
-            seen.add(kind)
-            rows += compare(hostile(call.op, call.tensors, call.settings, call.run), seed)
+        try:
+            rows += compare(cut(call, most_loss_rows), seed)
+            kind = (call.op, call.tensors[0].shape[-1], call.tensors[0].dtype)
+            if hostile_rows and kind not in seen:
+                seen.add(kind)
+                rows += compare(hostile(call.op, call.tensors, call.settings, call.run), seed)
+        except _NotFinite as e:  # one of our ops in front of it may have made the NaN, and then its rows say so
+            unanswered = unanswered or e
     report = CheckReport(rows)
     if not report.ok:
         raise CheckFailed(f"{sum(not r.ok for r in rows)} of {len(rows)} tensors are worse than {FACTOR:g} x PyTorch's own error\n{report}", rows)
+    if unanswered:
+        raise unanswered
     _refuse_a_dead_batch(output)
     return report
 

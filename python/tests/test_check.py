@@ -171,6 +171,38 @@ def test_a_model_without_a_replaced_op_and_a_dead_batch_are_refused(tiny, batch)
         stepscope.check(tiny, (tokens, answer))
 
 
+@pytest.mark.parametrize("kernel", [lambda logits, targets, ignored: (logits.new_zeros(()), logits.new_zeros(len(logits), 2)), None],
+                         ids=["wrong", "right"])
+def test_a_loss_whose_first_rows_do_not_count_is_compared_where_they_do(kernel):
+    class Head(torch.nn.Module):
+        def forward(self, logits, targets):
+            return torch.nn.functional.cross_entropy(logits, targets)
+
+    model, logits, targets = Head(), torch.randn(40, 7), torch.full((40,), -100)
+    stepscope.replace(model, loss=True)
+    with pytest.raises(stepscope.Refused, match="^loss: PyTorch's answer .* is not finite in float64 either"):
+        stepscope.check(model, (logits, targets))
+    targets[30:] = 3
+    with wrong("cross_entropy_kept_sum_forward", kernel or KERNELS["cross_entropy_kept_sum_forward"]):
+        if kernel is None:
+            rows = stepscope.check(model, (logits, targets), most_loss_rows=16, hostile_rows=False).rows
+            assert rows[0].shape == (10, 7) and 0 < rows[0].budget < 1
+        else:
+            with pytest.raises(stepscope.CheckFailed, match="row 0 column 0: 0, truth"):
+                stepscope.check(model, (logits, targets), most_loss_rows=16, hostile_rows=False)
+
+
+def test_an_answer_that_is_no_number_fails_also_where_pytorchs_overflows():
+    # The squares are beyond float32: PyTorch's error is infinite in its own type, and so would be twice that.
+    x, weight, bias = torch.tensor([[3e38, -3e38, 1e38, 0.0]]), torch.ones(4), torch.zeros(4)
+
+    def rows(kernel):
+        return _check.compare(stepscope.functional.Call("layernorm", (x, weight, bias), {"storage": torch.float32}, kernel))
+
+    assert not math.isfinite(rows(norm)[0].torch_error) and not rows(norm)[0].ok
+    assert rows(lambda x, w, b: norm(x.double(), w.double(), b.double()).float())[0].ok
+
+
 def test_bench_has_a_row_for_each_op_and_the_step(tiny, batch):
     report = stepscope.replace(tiny)
     bench = stepscope.bench(tiny, batch, report=report, blocks=2, step_block_ms=5, optimizer=lambda p: torch.optim.SGD(p, 1e-3))
