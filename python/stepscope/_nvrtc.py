@@ -83,6 +83,8 @@ def _value(argument):
         if not argument.is_cuda:
             raise Refused(f"a kernel was given a tensor on {argument.device}")
         return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, int) and not -2**31 <= argument < 2**31:
+        raise Refused(f"a kernel was given {argument}, which is no C++ int; give ctypes.c_longlong({argument}), and declare it long long")
     for kind, made in ((bool, ctypes.c_bool), (int, ctypes.c_int), (float, ctypes.c_float)):
         if isinstance(argument, kind):
             return made(argument)

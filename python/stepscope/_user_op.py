@@ -2,6 +2,7 @@
 like ours. Triton kernels and anything else that Python can call; CUDA source through cuda_kernel()."""
 import functools
 import inspect
+import math
 
 import torch
 
@@ -43,6 +44,10 @@ class _WithBackward(torch.autograd.Function):
         return None, None, None, *gradients
 
 
+def _already(answer, *tensors):
+    return answer
+
+
 def _check_gradients(given, tensors):
     if len(given) != len(tensors):
         raise Refused(f"backward returned {len(given)} gradients for {len(tensors)} floating tensors; return one for each, or None")
@@ -82,12 +87,12 @@ class UserOp:
 
     def __call__(self, *arguments, **settings):
         functional.refuse_transforms(self.kind)
-        tensors, found = getattr(self, "_" + self.kind)(*arguments, **settings)
+        tensors, found, shape = getattr(self, "_" + self.kind)(*arguments, **settings)
         functional.record(self.kind, tensors, found, lambda *t: self._run(found, *t))
         out = self._run(found, *tensors)
         if self.kind == "attention":
-            out = out.view(*out.shape[:2], found["heads"], -1).transpose(1, 2)
-        return out
+            return out.view(*out.shape[:2], found["heads"], -1).transpose(1, 2)
+        return out.reshape(shape)
 
     def _run(self, settings, *tensors):
         function = reference.function_of(self.kind, settings)
@@ -96,6 +101,9 @@ class UserOp:
         extra = {"loss": (settings.get("ignored"),)}.get(self.kind, ())
         wanted = len(inspect.signature(self.forward).parameters) if _has_signature(self.forward) else None
         extra = extra[: max(0, wanted - len(tensors))] if wanted is not None else ()
+        if self.kind == "loss" and not extra and settings["ignored"] != -100:
+            raise Refused(f"{self!r}: ignore_index is {settings['ignored']}, and this kernel takes none, so it was checked with PyTorch's -100 only; "
+                          "give it the third parameter ignore_index")
         return self._differentiable(lambda *t: self._answer(*t, *extra), function, *tensors)
 
     def _answer(self, *arguments):
@@ -121,6 +129,7 @@ class UserOp:
                 if not self.followed:
                     self._follow(out, tensors)
                 return out
+            forward = functools.partial(_already, out)  # the kernel ran, and a training step would pay for a second time
         return _WithBackward.apply(forward, self.backward, function, *tensors)
 
     def _follow(self, out, tensors):
@@ -133,21 +142,24 @@ class UserOp:
                           "detach), or none of it, or give backward=")
         self.followed = True
 
-    # Arguments as torch.nn.functional has them: (tensors, settings of the reference).
+    # Arguments as torch.nn.functional has them: (tensors as in the check, settings of the reference, shape of the answer).
     def _layernorm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
         if eps != 1e-5 or weight is None:
             raise Refused(f"layernorm: eps {eps} and weight {'given' if weight is not None else 'missing'}; own kernels are checked for "
                           "1e-5 with a weight")
+        if weight.dim() != 1 or x.shape[-1:] != weight.shape:
+            raise Refused(f"layernorm: weight {tuple(weight.shape)} of an input {tuple(x.shape)}; own kernels are checked for the last dimension "
+                          "only")
         bias = torch.zeros_like(weight) if bias is None else bias
         storage = functional._autocast_type(x.device.type, "layernorm") or weight.dtype
         if x.dtype != storage:
             x = x.to(storage)  # one type for a user's kernel: the activations'
-        return (x.contiguous(), weight.to(storage), bias.to(storage)), {"storage": storage}
+        return (_as_rows(x), weight.to(storage), bias.to(storage)), {"storage": storage}, x.shape
 
     def _gelu(self, x, approximate="tanh"):
         if approximate != "tanh":
             raise Refused("gelu: own kernels are checked against the tanh form")
-        return (x.contiguous(),), {}
+        return (_as_rows(x),), {}, x.shape
 
     def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if attn_mask is not None or dropout_p or not is_causal or scale is not None or key.shape != query.shape:
@@ -156,15 +168,17 @@ class UserOp:
             raise Refused(f"attention: query {tuple(query.shape)}, value {tuple(value.shape)}; own kernels are checked for tensors of one shape "
                           "(batch, heads, tokens, head size)")
         B, heads, T, size = query.shape
-        return (torch.cat([t.transpose(1, 2).reshape(B, T, heads * size) for t in (query, key, value)], dim=2),), {"heads": heads}
+        return (torch.cat([t.transpose(1, 2).reshape(B, T, heads * size) for t in (query, key, value)], dim=2),), {"heads": heads}, None
 
     def _loss(self, input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
-        if weight is not None or reduction != "mean" or label_smoothing:
+        if any(given is not None for given in (weight, size_average, reduce)) or reduction != "mean" or label_smoothing:
             raise Refused("loss: own kernels are checked for the plain mean")
         if input.dim() != 2 or target.dim() != 1 or target.shape[0] != input.shape[0]:
             raise Refused(f"loss: input {tuple(input.shape)} with target {tuple(target.shape)}; own kernels are checked for (rows, classes) and "
                           "(rows,)")
-        return (input, target.to(torch.int64)), {"ignored": ignore_index}
+        if target.is_floating_point() or target.dtype == torch.bool:
+            raise Refused(f"loss: target is {_ops.word_of(target.dtype)}; own kernels are checked for class indices")
+        return (input.contiguous(), target.to(torch.int64).contiguous()), {"ignored": ignore_index}, ()
 
     # ---- the same check that our ops pass -----------------------------------------------------------------------------
 
@@ -236,6 +250,12 @@ def _has_signature(function):
     return all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
+def _as_rows(x):
+    """(rows, columns), the form that the check gives a kernel, whatever a model gives the op."""
+    x = torch.atleast_1d(x)
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).contiguous()
+
+
 _FORMS = {"layernorm": (None, "(rows, channels)"), "gelu": (None, "(rows, columns)"), "attention": (4, "(batch, tokens, heads, head size)"),
           "loss": (2, "(rows, classes)")}
 
@@ -263,6 +283,7 @@ def _example(kind, shape, dtype, device):
         return (normal(B, T, 3 * heads * size),), {"heads": heads}
     rows, classes = shape
     targets = torch.randint(classes, (rows,), generator=generator).to(device)
+    targets[1::5] = -100  # rows that do not count, as the labels of Hugging Face's models have them
     return (normal(rows, classes, scale=2.0), targets), {"ignored": -100}
 
 
@@ -273,7 +294,8 @@ def op(kind, *, backward=None, check=True, shapes=None, dtypes=(torch.float32, t
         def mine(x, weight, bias): ...        # (rows, C), (C), (C) -> (rows, C)
 
     kinds and what the kernel is called with: layernorm (x, weight, bias), eps 1e-5; gelu (x), tanh form; attention (query, key, value),
-    causal, each (batch, heads, tokens, head size); loss (logits, targets, ignore_index), a mean; further parameters may be left out.
+    causal, each (batch, heads, tokens, head size); loss (logits, targets, ignore_index), a mean; ignore_index may be left out by a kernel that
+    takes it for -100. x is (rows, columns); it, logits and targets are contiguous, whatever the model has.
     `backward(upstream, *tensors)` returns the gradients of the floating tensors. Without it autograd differentiates a kernel made of
     PyTorch's ops, and any other gets PyTorch's own gradient, computed from the inputs.
 

@@ -362,6 +362,54 @@ def test_other_kinds_are_taken(tiny, batch, kind, kernel):
     assert stepscope.check(tiny, batch).ok
 
 
+def test_an_own_kernel_is_given_the_form_that_it_was_checked_in():
+    seen = []
+
+    def in_rows(x, weight, bias):
+        rows, channels = x.shape
+        seen.append((rows, channels, x.is_contiguous()))
+        return right(x, weight, bias)
+
+    mine, x = stepscope.op("layernorm", device="cpu", check=False)(in_rows), torch.randn(3, 8, 2).transpose(1, 2)
+    weight = torch.ones(8)
+    torch.testing.assert_close(mine(x, (8,), weight), torch.nn.functional.layer_norm(x, (8,), weight))
+    gelu = stepscope.op("gelu", device="cpu", check=False)(lambda x: (seen.append((*x.shape, x.is_contiguous())), KERNELS["gelu_forward"](x))[1])
+    for given in (x, x[0, 0], x[:0], x[0, 0, 0]):
+        torch.testing.assert_close(gelu(given), torch.nn.functional.gelu(given, approximate="tanh"))
+    loss = stepscope.op("loss", device="cpu", check=False)(
+        lambda logits, targets: (seen.append((*logits.shape, logits.is_contiguous() and targets.is_contiguous())), logits.sum())[1])
+    loss(torch.randn(4, 9)[:, :7], torch.arange(8)[::2])
+    assert seen == [(6, 8, True), (6, 8, True), (1, 8, True), (0, 8, True), (1, 1, True), (4, 7, True)]
+    with pytest.raises(stepscope.Refused, match="checked for the last dimension only"):
+        mine(x, (2, 8), torch.ones(2, 8))
+
+
+def test_an_own_loss_is_checked_with_rows_that_do_not_count():
+    def counts_all(logits, targets):
+        return -logits.float().log_softmax(1).gather(1, targets.clamp_min(0)[:, None]).mean()
+
+    with pytest.raises(stepscope.CheckFailed):
+        stepscope.op("loss", device="cpu")(counts_all)
+    plain = stepscope.op("loss", device="cpu")(lambda logits, targets: torch.nn.functional.cross_entropy(logits.float(), targets))
+    logits, targets = torch.randn(3, 5), torch.tensor([1, -1, 2])
+    with pytest.raises(stepscope.Refused, match="ignore_index is -1, and this kernel takes none"):
+        plain(logits, targets, ignore_index=-1)
+    for legacy in (dict(size_average=False), dict(reduce=False)):
+        with pytest.raises(stepscope.Refused, match="the plain mean"):
+            plain(logits, torch.arange(3), **legacy)
+    with pytest.raises(stepscope.Refused, match="target is float32; own kernels are checked for class indices"):
+        plain(logits, torch.zeros(3))
+
+
+def test_a_kernel_that_autograd_cannot_follow_runs_once_in_a_training_step():
+    calls, x = [], torch.randn(4, 8, requires_grad=True)
+    opaque = stepscope.op("gelu", device="cpu", check=False)(lambda x: (calls.append(1), KERNELS["gelu_forward"](x.detach()))[1])
+    out = opaque(x)
+    gradient, = torch.autograd.grad(out.sum(), x)
+    assert len(calls) == 1
+    torch.testing.assert_close(gradient, torch.autograd.grad(torch.nn.functional.gelu(x, approximate="tanh").sum(), x)[0])
+
+
 def test_a_kernel_that_forgets_causality_is_refused():
     with pytest.raises(stepscope.CheckFailed):
         stepscope.op("attention", device="cpu")(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v))

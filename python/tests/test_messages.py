@@ -111,6 +111,14 @@ def test_a_file_that_is_another_shared_library_is_named(monkeypatch):
         _library.load.cache_clear()
 
 
+@pytest.mark.parametrize("number", [2**31, -2**31 - 1, 64 * 1024 * 50257])
+def test_a_number_that_is_no_int_of_cpp_is_not_cut(number):
+    from stepscope._nvrtc import _value
+    with pytest.raises(stepscope.Refused, match=rf"a kernel was given {number}, which is no C\+\+ int; give ctypes.c_longlong"):
+        _value(number)
+    assert _value(2**31 - 1).value == 2**31 - 1 and _value(-2**31).value == -2**31 and _value(True).value is True
+
+
 def own(kind, kernel, **settings):
     return stepscope.op(kind, device="cpu", **settings)(kernel)
 
