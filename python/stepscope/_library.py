@@ -55,7 +55,7 @@ def load():
             f"{NAME} was not found (looked for {looked}). Build it (cmake --preset release && cmake --build build/release --target "
             f"stepscope_ops){where}, or name the file in STEPSCOPE_OPS_LIBRARY.")
     try:
-        library = ctypes.CDLL(str(found[0]))
+        library = ctypes.CDLL(os.path.abspath(found[0]))  # a name without a folder would be looked for where the system has libraries
     except OSError as e:
         raise MachineError(f"{found[0]} does not load: {e}") from e
     try:

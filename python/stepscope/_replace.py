@@ -32,7 +32,7 @@ class Report:
 
     def __init__(self, model, chosen):
         self.model, self.chosen, self.sites, self.notes = model, chosen, [], []
-        self.on = True
+        self.on, self.undone = True, False
 
     @property
     def replaced(self):
@@ -44,9 +44,11 @@ class Report:
 
     def undo(self):
         self._set(False)
+        self.undone = True
 
     def redo(self):
         self._set(True)
+        self.undone = False
 
     def _set(self, on):
         """Swaps all sites. While a caller keeps what it returns, an optimizer that is swapped back goes on with its float32 masters."""
@@ -72,7 +74,7 @@ class Report:
         try:
             yield
         finally:
-            self._set(before)
+            self._set(before and not self.undone)  # undo() inside the block is for good, too
             del kept  # not before: an optimizer goes on with its float32 masters
 
     def __str__(self):
@@ -262,8 +264,11 @@ def _leave(report, model, op, why):
 
 
 def _is_compiled(model):
-    """Whether torch.compile(model) or model.compile() was called."""
-    return inside_compiled(model) is not model or getattr(model, "_compiled_call_impl", None) is not None
+    """Whether torch.compile(model) or model.compile() was called, also before DistributedDataParallel or the like was put around it."""
+    if inside_compiled(model) is not model or getattr(model, "_compiled_call_impl", None) is not None:
+        return True
+    wraps = type(model).__module__.startswith(("torch.nn.parallel.", "torch.distributed.fsdp."))
+    return wraps and isinstance(getattr(model, "module", None), nn.Module) and _is_compiled(model.module)
 
 
 def _left_by_default(compiled):

@@ -95,6 +95,16 @@ class _NoSecondDerivative(torch.autograd.Function):
                       "`with report.off():`")
 
 
+class _Unpacked:
+    """A context whose saved tensors were read: torch.utils.checkpoint hands them out once only."""
+
+    def __init__(self, ctx, saved_tensors):
+        self._ctx, self.saved_tensors = ctx, saved_tensors
+
+    def __getattr__(self, name):
+        return getattr(self._ctx, name)
+
+
 def first_derivative(backward):
     """torch.autograd.function.once_differentiable takes what was saved for constant where the upstream gradient is one, without a word."""
 
@@ -102,9 +112,10 @@ def first_derivative(backward):
     def once(ctx, *upstream):
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return backward(ctx, *upstream)
-        sources = [t for t in (*ctx.saved_tensors, *upstream) if t.requires_grad]
+        saved = ctx.saved_tensors
+        sources = [t for t in (*saved, *upstream) if t.requires_grad]
         with torch.no_grad():
-            found = backward(ctx, *upstream)
+            found = backward(_Unpacked(ctx, saved), *upstream)
         found = found if isinstance(found, tuple) else (found,)
         there = iter(_NoSecondDerivative.apply(len(sources), *sources, *(g for g in found if g is not None)))
         return tuple(None if g is None else next(there) for g in found)
@@ -278,7 +289,19 @@ def _projection(parts):
     if (base.numel() != 3 * B * heads * T * size or not base.is_contiguous() or parts[0].storage_offset() != base.storage_offset()
             or not _ops.parts_of_one(*parts)):
         return None
+    if any(_passes_a_function(t, base) for t in parts):
+        return None
     return base.view(B, T, 3 * heads * size)
+
+
+def _passes_a_function(view, base):
+    """Whether a torch.autograd.Function stands between a view and its base: one that scales or turns gradients gives its input back as a view."""
+    node = view.grad_fn
+    while node is not None and node is not base.grad_fn:
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        node = next((n for n, _ in node.next_functions), None)
+    return False
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,

@@ -37,6 +37,8 @@ def _steps_taken(optimizer, parameters):
 
 def _why_not(optimizer):
     """Why an optimizer cannot be taken over; None when it can."""
+    if type(optimizer) is _Taken:
+        return "it steps with the kernel already"
     if type(optimizer) is not torch.optim.AdamW:
         return f"it is {type(optimizer).__name__}, not torch.optim.AdamW"
     if "step" in vars(optimizer) and not _is_of_scheduler(optimizer.step):
@@ -47,6 +49,11 @@ def _why_not(optimizer):
     parameters = [p for g in optimizer.param_groups for p in g["params"]]
     if not parameters:
         return "it has no parameters"
+    if len({*map(id, parameters)}) < len(parameters):
+        return "a parameter is in its groups more than once"
+    kinds = {type(p.data) for p in parameters}
+    if kinds != {torch.Tensor}:
+        return f"its parameters are {', '.join(sorted(k.__name__ for k in kinds))}, which cannot lie in one flat vector of this process"
     if len(_steps_taken(optimizer, parameters)) > 1:
         return "its parameters took different numbers of steps; the kernel has one number for all"
     if len({p.device for p in parameters}) > 1:
@@ -287,6 +294,10 @@ def take_over(optimizer, model=None):
         return why
     if model is not None and not {*map(id, model.parameters())} & {id(p) for g in optimizer.param_groups for p in g["params"]}:
         return "none of its parameters is the model's; give the optimizer that was made of this model's parameters"
+    frozen = sum(not p.requires_grad and p.grad is None for g in optimizer.param_groups for p in g["params"])
+    if frozen:  # asked here only: a user may freeze parameters for a while inside off()
+        return (f"there are parameters that require no gradient among its own ({frozen}), and the kernel updates all of them; make it of the "
+                "others (p for p in model.parameters() if p.requires_grad)")
 
     given_back = None  # a weak reference: PyTorch may have the optimizer for good, and the vectors are 16 bytes a parameter
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import fake_kernels
 import stepscope
@@ -256,6 +257,30 @@ def test_parts_that_are_not_all_of_a_projection_keep_their_own_gradients(change)
     torch.testing.assert_close(gradient(S.scaled_dot_product_attention), gradient(F.scaled_dot_product_attention))
 
 
+class Turned(torch.autograd.Function):
+    """Gives its input back and turns the gradient, as adversarial trainings do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -0.1 * gradient
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_function_between_a_projection_and_its_part_keeps_its_gradient(at):
+    linear, x = torch.nn.Linear(8, 24), torch.randn(2, 5, 8)
+
+    def gradient(attention):
+        parts = list(S.heads_of(linear(x), 2))
+        parts[at] = Turned.apply(parts[at])
+        return torch.autograd.grad(attention(*parts, is_causal=True).square().sum(), linear.weight)[0]
+
+    torch.testing.assert_close(gradient(S.scaled_dot_product_attention), gradient(F.scaled_dot_product_attention))
+
+
 @pytest.mark.parametrize("change", [lambda q: q.register_hook(lambda g: g * 0), lambda q: q.retain_grad()], ids=["hook", "retain_grad"])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_hook_at_a_part_of_a_projection_and_its_kept_gradient_are_those_of_pytorch(at, change):
@@ -397,3 +422,11 @@ def test_a_second_derivative_is_refused_and_a_first_with_create_graph_is_not(op)
     torch.testing.assert_close(gradient, torch.autograd.grad((own(x) * weights).sum(), x)[0], rtol=1e-4, atol=1e-5)
     with pytest.raises(stepscope.Refused, match="a gradient of a gradient was asked for"):
         torch.autograd.grad((gradient**2).sum(), x)
+
+
+def test_a_first_derivative_with_create_graph_reads_what_a_checkpoint_kept_once():
+    x, found = torch.randn(4, 8, requires_grad=True), []
+    for norm, gelu in ((S.layer_norm, S.gelu), (F.layer_norm, lambda x: F.gelu(x, approximate="tanh"))):
+        out = checkpoint(lambda x: gelu(norm(x, (8,), w, b)), x, use_reentrant=False)
+        found += torch.autograd.grad(out.sum(), x, create_graph=True)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)

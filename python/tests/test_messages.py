@@ -111,6 +111,17 @@ def test_a_file_that_is_another_shared_library_is_named(monkeypatch):
         _library.load.cache_clear()
 
 
+def test_a_library_is_found_by_a_name_without_a_folder(monkeypatch, tmp_path):
+    (tmp_path / "libother.so").symlink_to(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPSCOPE_OPS_LIBRARY", "./libother.so")
+    _library.load.cache_clear()
+    try:
+        assert stepscope.why_missing().endswith("undefined symbol: stepscope_ops_abi"), "it was opened"
+    finally:
+        _library.load.cache_clear()
+
+
 @pytest.mark.parametrize("number", [2**31, -2**31 - 1, 64 * 1024 * 50257])
 def test_a_number_that_is_no_int_of_cpp_is_not_cut(number):
     from stepscope._nvrtc import _value

@@ -166,12 +166,24 @@ def test_bfloat16_parameters_follow_float32_masters():
         assert torch.equal(p, master.bfloat16()) and not torch.equal(p.float(), master)
 
 
+class Elsewhere(torch.Tensor):
+    """As DTensor, the parameters of fully_shard: a tensor whose numbers are not where its shape says."""
+
+    @property
+    def data(self):
+        return self.as_subclass(Elsewhere)
+
+
 @pytest.mark.parametrize("make, sentence", [
     (lambda p: torch.optim.SGD(p, 0.1), "SGD, not torch.optim.AdamW"),
     (lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad"),
     (lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.1)), "tensor; give a float"),
     (lambda p: torch.optim.AdamW([{"params": [next(p)], "lr": 1e-3}, {"params": list(p)}], lr=1e-2), "differ in lr"),
     (lambda p: torch.optim.AdamW([{"params": [next(p)], "weight_decay": 0.1}, {"params": list(p)}], weight_decay=0.2), "more than one weight"),
+    (lambda p: torch.optim.AdamW((first := next(p), first, *p)), "more than once"),
+    (lambda p: stepscope.AdamW(p), "it steps with the kernel already"),
+    (lambda p: torch.optim.AdamW((next(p).requires_grad_(False), *p)), "parameters that require no gradient among its own (1)"),
+    (lambda p: torch.optim.AdamW((*p, torch.nn.Parameter(Elsewhere(torch.ones(3))))), "its parameters are Elsewhere, Tensor, which cannot lie in one"),
 ])
 def test_what_the_kernel_cannot_step_is_listed(make, sentence):
     net = model()

@@ -109,6 +109,14 @@ def test_under_compile_the_default_leaves_to_inductor_what_it_fuses(tiny, batch,
         assert called_by(lambda: model(*batch)) == set()
 
 
+def test_a_compiled_model_inside_of_data_parallel_is_a_compiled_one(tiny):
+    compiled = torch.compile(tiny, backend="eager")
+    report = stepscope.replace(nn.DataParallel(compiled))
+    assert {s.op for s in report.replaced} == {"attention", "gelu"}
+    report.undo()
+    assert {s.op for s in stepscope.replace(nn.DataParallel(tiny)).replaced} == {"attention", "gelu", "layernorm", "loss"}
+
+
 def test_an_op_that_is_named_is_replaced_under_compile_too(tiny):
     report = stepscope.replace(tiny, compiled=True, layernorm=True, loss="one_read")
     assert {s.op for s in report.replaced} == {"layernorm", "loss"} and report.not_replaced == []
@@ -131,6 +139,18 @@ def test_off_and_undo_give_pytorch_back(tiny, batch):
     assert type(tiny.transformer.ln_f) is nn.LayerNorm and type(tiny) is gpt.GPT
     report.redo()
     assert type(tiny.transformer.ln_f) is not nn.LayerNorm
+
+
+def test_undo_inside_off_is_for_good(tiny):
+    report = stepscope.replace(tiny)
+    with report.off():
+        with report.off():
+            report.undo()
+    assert not report.on and type(tiny) is gpt.GPT
+    report.redo()
+    with report.off():
+        assert type(tiny) is gpt.GPT
+    assert report.on and type(tiny) is not gpt.GPT
 
 
 def test_a_copy_keeps_the_ops_and_a_second_replace_is_refused(tiny, batch):
