@@ -14,8 +14,8 @@ namespace stepscope {
 namespace fs = std::filesystem;
 namespace {
 
-// Of `--csv /dev/stdout >FILE`. A rename puts another file in FILE's place, and what is printed goes into the one that has no name any more; a
-// log that is appended to and what is printed overwrite each other.
+// As with `--csv /dev/stdout >FILE`. A rename puts another file in FILE's place, and what is printed goes into the one that has no name any
+// more; a log that is appended to and what is printed overwrite each other.
 bool is_the_file_behind_stdout(const fs::path& place) {
   struct stat out {
   }, there{};

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
-#include <string>
+
+#include "base/stderr_text.h"
 
 namespace stepscope {
 
@@ -22,17 +22,15 @@ class ProgressLine {
     if (!shown_ || now < next_) return;
     next_ = now + std::chrono::milliseconds(200);
     drawn_ = true;
-    print(fmt::format("\r{}\x1b[K", text()));
+    put_on_stderr(fmt::format("\r{}\x1b[K", text()));
   }
   // Before something else is printed.
   void clear() {
-    if (drawn_) print("\r\x1b[K");
+    if (drawn_) put_on_stderr("\r\x1b[K");
     drawn_ = false;
   }
 
  private:
-  // A terminal that was closed takes nothing, and fmt::print would throw from what is under way, or from the destructor.
-  static void print(const std::string& text) { std::fputs(text.c_str(), stderr); }
   bool shown_, drawn_ = false;
   std::chrono::steady_clock::time_point next_{};
 };

@@ -16,6 +16,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/experiment_flags.h"
+#include "cli/say.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/baseline/results.h"
 
@@ -91,7 +92,7 @@ void list(const BaselineFlags& flags, int& exit_code) {
     try {
       list_one(flags, root, name, all);
     } catch (const stepscope::InputError& error) {  // the others are listed all the same
-      fmt::print(stderr, "stepscope: {}\n", error.what());
+      say(error.what());
       exit_code = 2;
     }
   }

@@ -17,6 +17,7 @@
 #include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/report_output.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/json.h"
@@ -89,7 +90,7 @@ void run(const DiffFlags& f, int& exit_code) {
   constexpr double kRounding_pct = 1e-9;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower + kRounding_pct)) {
-    fmt::print(stderr, "stepscope: B's {} is {:.2f}% slower than A's; allowed is {}%\n", judged.quantity, slower_pct, f.fail_if_slower);
+    say(fmt::format("B's {} is {:.2f}% slower than A's; allowed is {}%", judged.quantity, slower_pct, f.fail_if_slower));
     exit_code = 1;
   }
 }

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/report_output.h"
+#include "cli/say.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/energy/into_profile.h"
@@ -95,9 +96,9 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.out.empty()) files.write("document", f.out, json);
   if (profile) {
     stepscope::write_output(f.profile, energy::profile_with_joules(document, *profile, f.profile));
-    fmt::print(stderr, "stepscope: the joules of its ops were written into {}\n", f.profile);
+    say(fmt::format("the joules of its ops were written into {}", f.profile));
     for (const profiler::MissingRecord& notice : energy::notices(document, *profile))
-      if (!notice.detail.empty()) fmt::print(stderr, "stepscope: {}: {}; its `missing` says so\n", f.profile, notice.detail);
+      if (!notice.detail.empty()) say(fmt::format("{}: {}; its `missing` says so", f.profile, notice.detail));
   }
   fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }

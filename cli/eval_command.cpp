@@ -13,6 +13,7 @@
 #include "cli/catch_interrupt.h"
 #include "cli/commands.h"
 #include "cli/report_output.h"
+#include "cli/say.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -108,7 +109,7 @@ void run(const EvalFlags& f) {
   check_items_path(f);
 
   TrainerFlags flags = trainer_flags(f, examples, model.max_seq_len);
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (const auto notice = settle(flags)) say(*notice);
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_options(flags));
   gpt2::EvalOutcome outcome;
   {

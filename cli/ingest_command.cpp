@@ -12,6 +12,7 @@
 #include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/report_output.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
@@ -126,7 +127,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   exit_code = print_new_report(document, f.out, f.report);
   for (const profiler::MissingRecord& m : report.missing)
     if (m.name == "report_damaged") {
-      fmt::print(stderr, "stepscope: {}: the report is damaged: {}\n", f.file, m.detail);
+      say(fmt::format("{}: the report is damaged: {}", f.file, m.detail));
       exit_code = 2;
     }
 }

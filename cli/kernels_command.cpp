@@ -83,9 +83,7 @@ struct TextTable {
                fmt::format("{:.1e} / {:.1e}", r.error, r.budget));
   }
 };
-#endif
 
-#ifdef STEPSCOPE_WITH_CUDA
 experiments::KernelBenchOptions options_of(const KernelsFlags& f) {
   experiments::KernelBenchOptions options;
   options.trainer = f.trainer;

@@ -14,6 +14,7 @@
 #include "cli/collective_sweep.h"
 #include "cli/gpu.h"
 #include "cli/profile_ranks.h"
+#include "cli/say.h"
 #include "cli/train_ranks.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
@@ -130,7 +131,7 @@ std::vector<std::string> communicators_of(const LinkSweepFlags& f, [[maybe_unuse
       dist::agree(&session.channel(), must);
       words.emplace_back(word);
     } catch (const dist::RankFailure& e) {  // the same on all ranks
-      if (session.is_first()) fmt::print(stderr, "stepscope: {} is not measured: {}\n", word, e.what());
+      if (session.is_first()) say(fmt::format("{} is not measured: {}", word, e.what()));
     }
   };
   take("peer", [&] {
@@ -160,7 +161,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
       communicator = &session.connect(ranks, host ? "reference" : "mixed");
     } catch (const dist::RankFailure& e) {
       if (f.communicator != "auto" || session.channel().failure()) throw;
-      if (session.is_first()) fmt::print(stderr, "stepscope: {} is not measured: {}\n", word, e.what());
+      if (session.is_first()) say(fmt::format("{} is not measured: {}", word, e.what()));
       unmeasured = e.what();
       continue;
     }
@@ -173,7 +174,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
     options.meet_on_host = nullptr;  // links are awake or not whatever carries the bytes
     links.communicator += (links.communicator.empty() ? "" : ", ") + communicator->name();
     if (sweep.outlasted > 0 && session.is_first())
-      fmt::print(stderr, "stepscope: {}: {} collectives outlasted the work beside them and are left out\n", word, sweep.outlasted);
+      say(fmt::format("{}: {} collectives outlasted the work beside them and are left out", word, sweep.outlasted));
   }
   if (links.points.empty()) throw MachineError(unmeasured.empty() ? "nothing connects these GPUs" : unmeasured);
   links.fits = profiler::fit_links(links.points);
@@ -210,7 +211,7 @@ int be_a_rank(const LinkSweepFlags& f) {
     mine = dist::failure_of_current_exception(session->world().rank);
   }
   const dist::Failure agreed = session->channel().fail(mine);
-  if (!of_others || session->is_first()) fmt::print(stderr, "stepscope: {}\n", agreed.what);
+  if (!of_others || session->is_first()) say(agreed.what);
   session->disconnect();
   return agreed.exit_code;
 }

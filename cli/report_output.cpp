@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/output_file.h"
 #include "cli/choose.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "profiler/document/json.h"
 #include "profiler/document/missing_rows.h"
@@ -82,11 +83,11 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
 // A header without rows, or a trace without launches, looks like a mistake of the program.
 void say_if_empty(const profiler::ProfileDocument& d, const std::string& path, Output kind, const std::string& text) {
   if (kind == Output::csv && text.find('\n') + 1 == text.size())
-    fmt::print(stderr, "stepscope: {} has no rows: {}\n", path, profiler::why_empty(d, "this document holds none of them"));
+    say(fmt::format("{} has no rows: {}", path, profiler::why_empty(d, "this document holds none of them")));
   if (kind == Output::trace && d.launches.empty() && d.lanes.empty())
-    fmt::print(stderr, "stepscope: {} shows no launch: {}\n", path, profiler::why_empty(d, "this document holds none"));
+    say(fmt::format("{} shows no launch: {}", path, profiler::why_empty(d, "this document holds none")));
   else if (kind == Output::trace && profiler::is_missing(d, "kernels_measured_alone"))
-    fmt::print(stderr, "stepscope: {} shows no launch: each kernel was measured alone, so nobody knows when it ran in a step\n", path);
+    say(fmt::format("{} shows no launch: each kernel was measured alone, so nobody knows when it ran in a step", path));
 }
 
 const char* word_of(Output kind) {

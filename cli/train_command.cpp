@@ -118,7 +118,8 @@ void to_reader(Print print) {
   if (nobody_reads()) reader_is_gone();
 }
 
-// Accuracy during training: a progress line while it is computed, then one line of output, or a note.
+// Accuracy during training: a progress line while it is computed, then one line of output. Notes are here, too: one that an evaluation is
+// left off comes while the progress line stands.
 void report_evaluation(gpt2::LoopOptions& options, bool json) {
   const auto progress = std::make_shared<stepscope::ProgressLine>();
   options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
@@ -134,7 +135,7 @@ void report_evaluation(gpt2::LoopOptions& options, bool json) {
                  static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
     });
   };
-  options.on_note = [progress](const std::string& text) {  // as of an evaluation that is left off
+  options.on_note = [progress](const std::string& text) {
     progress->clear();
     say(text);
   };

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "cli/gpu.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/token_shards.h"
@@ -372,7 +373,7 @@ std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::T
   } else {
     throw InputError(fmt::format("unknown trainer '{}': expected auto, mixed, fp32 or reference", f.trainer));
   }
-  for (const std::string& notice : trainer->notices()) fmt::print(stderr, "stepscope: {}\n", notice);
+  for (const std::string& notice : trainer->notices()) say(notice);
   if (!is_preset(f.model)) {
     trainer->write(gpt2::State::parameters, gpt2::load_checkpoint(f.model).parameters);
   } else {

@@ -339,6 +339,7 @@ class Run {
     trainer_.complete_weights();
   }
 
+  // The oldest step that is queued: counted, and told to nobody yet.
   StepLog finish_one() {
     StepLog log;
     if (o_.channel) o_.channel->waits(true);
@@ -383,8 +384,8 @@ class Run {
   }
 
   // Calls one of the caller's functions. One that throws (the disk under its log is full) ends the run, which saves what it has: the steps
-  // since the last checkpoint must not be lost for a line of a log. Of several ranks the others are elsewhere, and a checkpoint is the work
-  // of all.
+  // since the last checkpoint must not be lost for a line of a log. Where there are several ranks the others are elsewhere, and a
+  // checkpoint is the work of all.
   template <class Call>
   void tell(const Call& call) {
     try {
@@ -401,23 +402,25 @@ class Run {
       while (done_ < enqueued_) finite = is_finite(finish_one()) && finite;
       trainer_.complete_weights();
       if (finite && !o_.checkpoint_dir.empty()) save_checkpoint_now();
-    } catch (const std::exception&) {  // the first reason is the one to be said, here and below
+    } catch (const std::exception&) {  // `why` is the reason to be said
     }
+    say_where_it_ended(why);
+  }
+
+  // The steps of a run that ends early stand in its run.json, where the same full disk does not prevent it: the first reason is the one to
+  // be said.
+  void say_where_it_ended(const std::string& why) const {
     try {
       write_run_json(fmt::format("ended after step {}: {}", done_, why));
     } catch (const std::exception&) {
     }
   }
 
-  // A full disk under the checkpoints ends the run, and its steps stand in run.json like those of any other that ends early.
   void save_or_say_where_it_ended() {
     try {
       save_checkpoint_now();
     } catch (const std::exception& e) {
-      try {
-        write_run_json(fmt::format("ended after step {}: {}", done_, e.what()));
-      } catch (const std::exception&) {  // the same disk: the first reason is the one to be said
-      }
+      say_where_it_ended(e.what());
       throw;
     }
   }

@@ -53,8 +53,8 @@ void read_two(uint64_t field, float& a, float& b) {
   b = std::bit_cast<float>(static_cast<uint32_t>(field >> 32));
 }
 
-// Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt. Of a symbolic link, as to a
-// checkpoint that somebody keeps on another disk, the link alone goes.
+// Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt. Where it is a symbolic
+// link, as to a checkpoint that somebody keeps on another disk, only the link goes.
 void remove_folder(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored))) {

@@ -75,14 +75,10 @@ def _strain(row):
     return math.inf if ratio != ratio else ratio
 
 
-def _as_rows(t):
-    return t.reshape(1, -1) if t.dim() < 2 else t.reshape(-1, t.shape[-1])
-
-
 def _errors(got, truth):
     """(error of the whole, error of each row). A row is measured against its own norm, but not against less than a thousandth of the mean
     one: a row that is zero by nature has no relative error. NaN counts as infinite."""
-    difference, truth = _as_rows(got.double() - truth), _as_rows(truth)
+    difference, truth = reference.as_rows(got.double() - truth), reference.as_rows(truth)
     if not difference.numel():
         return 0.0, difference.new_zeros(1)
     norm = truth.norm()
@@ -109,7 +105,7 @@ def _within(error, budget, row_errors, limits):
 def _where(got, truth, at):
     if not truth.numel():
         return "empty"
-    got, truth = _as_rows(got.double())[at], _as_rows(truth)[at]
+    got, truth = reference.as_rows(got.double())[at], reference.as_rows(truth)[at]
     difference = (got - truth).abs()
     column = int(torch.where(difference.isnan(), torch.inf, difference).argmax())
     return f"row {at} column {column}: {got[column].item():.5g}, truth {truth[column].item():.5g}"
@@ -142,7 +138,7 @@ def compare(call, seed=0):
     if any(not t.isfinite().all() for t in truth):
         where = f" at {call.site}" if call.site else ""
         raise _NotFinite(f"{call.op}: PyTorch's answer to what this batch gives it{where} is not finite in float64 either (a loss without any "
-                         "target that counts, weights that are NaN), so no kernel can be compared with it")
+                         "target that counts, weights that are NaN), so no kernel can be compared with it; give another batch")
     ours = reference.forward_and_gradients(call.run, call.tensors, upstream)
     shape, rows, moved = tuple(call.tensors[0].shape), [], None
     for i, (name, o, p, t) in enumerate(zip(reference.tensor_names(call.op), ours, own, truth)):

@@ -56,6 +56,12 @@ def forward_and_gradients(function, tensors, upstream):
     return [out.detach(), *gradients]
 
 
+def as_rows(t):
+    """(rows, columns), also of a tensor without rows or without numbers."""
+    t = torch.atleast_1d(t)
+    return t.reshape(math.prod(t.shape[:-1]), t.shape[-1])
+
+
 def not_reached(out, tensors):
     """Those of the tensors to which autograd has no way from out."""
     nodes = {t: t.grad_fn if t.grad_fn is not None else t.expand_as(t).grad_fn.next_functions[0][0] for t in tensors}

@@ -2,7 +2,6 @@
 like ours. Triton kernels and anything else that Python can call; CUDA source through cuda_kernel()."""
 import functools
 import inspect
-import math
 
 import torch
 
@@ -154,12 +153,12 @@ class UserOp:
         storage = functional._autocast_type(x.device.type, "layernorm") or weight.dtype
         if x.dtype != storage:
             x = x.to(storage)  # one type for a user's kernel: the activations'
-        return (_as_rows(x), weight.to(storage), bias.to(storage)), {"storage": storage}, x.shape
+        return (reference.as_rows(x).contiguous(), weight.to(storage), bias.to(storage)), {"storage": storage}, x.shape
 
     def _gelu(self, x, approximate="tanh"):
         if approximate != "tanh":
             raise Refused("gelu: own kernels are checked against the tanh form")
-        return (_as_rows(x),), {}, x.shape
+        return (reference.as_rows(x).contiguous(),), {}, x.shape
 
     def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if attn_mask is not None or dropout_p or not is_causal or scale is not None or key.shape != query.shape:
@@ -248,12 +247,6 @@ def _has_signature(function):
     except (TypeError, ValueError):
         return False
     return all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-
-
-def _as_rows(x):
-    """(rows, columns), the form that the check gives a kernel, whatever a model gives the op."""
-    x = torch.atleast_1d(x)
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).contiguous()
 
 
 _FORMS = {"layernorm": (None, "(rows, channels)"), "gelu": (None, "(rows, columns)"), "attention": (4, "(batch, tokens, heads, head size)"),
