@@ -101,6 +101,11 @@ void only_these(const std::vector<const Argument*>& all, const std::set<std::str
     if (a->count() > 0 && !useful.contains(a->name())) throw stepscope::InputError(a->name() + ": " + why);
 }
 
+void none_of_these(const std::vector<const Argument*>& all, const std::set<std::string>& useless, const std::string& why) {
+  for (const Argument* a : all)
+    if (a->count() > 0 && useless.contains(a->name())) throw stepscope::InputError(a->name() + ": " + why);
+}
+
 // Arguments are handed out as pointers, so they lie in a deque, which never moves them.
 struct Command::State {
   std::unique_ptr<CLI::App> owned;  // of the outermost command only

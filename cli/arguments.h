@@ -53,6 +53,8 @@ class Argument {
 // Throws stepscope::InputError, which names the flag and `why`, for one of `all` that was given and has no use in this kind of call: who
 // gave it would believe that it did something.
 void only_these(const std::vector<const Argument*>& all, const std::set<std::string>& useful, const std::string& why);
+// The same for one of `useless` that was given.
+void none_of_these(const std::vector<const Argument*>& all, const std::set<std::string>& useless, const std::string& why);
 
 class Command {
  public:

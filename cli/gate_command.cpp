@@ -103,22 +103,17 @@ void check_flags_have_a_use(const GateFlags& f) {
   if (!f.checkpoint.empty())
     only_these(f.all, {"--checkpoint", "--state", "--trainer", "--matmul", "--variant", "--verbose", "--json"},
                "--checkpoint and --state are compared as they are; leave it out");
-  for (const Argument* flag : f.all)
-    if (!f.seeds.empty() && flag->count() > 0 &&
-        std::set<std::string>{"--seed", "--no-ops", "--no-model", "--op-sizes", "--real-size", "--no-real-size"}.contains(flag->name()))
-      throw InputError(fmt::format("{}: --seeds names the seeds, and runs neither ops nor the real size; leave it out", flag->name()));
+  if (!f.seeds.empty())
+    none_of_these(f.all, {"--seed", "--no-ops", "--no-model", "--op-sizes", "--real-size", "--no-real-size"},
+                  "--seeds names the seeds, and runs neither ops nor the real size; leave it out");
   // The name of a configuration is all that its report says of how it ran.
-  for (const Argument* flag : f.all)
-    if (!f.configurations.empty() && flag->count() > 0 &&
-        std::set<std::string>{"--matmul", "--variant", "--recompute", "--weight-rounding", "--not-deterministic"}.contains(flag->name()))
-      throw InputError(fmt::format("{}: --configurations names all that a trainer is asked with; leave one of the two out", flag->name()));
-  for (const Argument* flag : f.all)
-    if (!f.model.empty() && flag->count() > 0 &&
-        std::set<std::string>{"--op-sizes", "--real-size", "--no-real-size"}.contains(flag->name()))
-      throw InputError(fmt::format("{}: --model checks that model alone, without ops and d12; leave one of the two out", flag->name()));
-  for (const Argument* flag : f.all)
-    if (f.no_ops && flag->count() > 0 && flag->name() == "--op-sizes")
-      throw InputError("--op-sizes: --no-ops skips the ops; leave one of the two out");
+  if (!f.configurations.empty())
+    none_of_these(f.all, {"--matmul", "--variant", "--recompute", "--weight-rounding", "--not-deterministic"},
+                  "--configurations names all that a trainer is asked with; leave one of the two out");
+  if (!f.model.empty())
+    none_of_these(f.all, {"--op-sizes", "--real-size", "--no-real-size"},
+                  "--model checks that model alone, without ops and d12; leave one of the two out");
+  if (f.no_ops) none_of_these(f.all, {"--op-sizes"}, "--no-ops skips the ops; leave one of the two out");
   if (f.no_model && (f.no_ops || f.trainer == "reference" || !f.model.empty()))
     throw InputError(fmt::format("--no-model: nothing is left to check{}", f.no_ops ? " with --no-ops"
                                                                            : f.trainer == "reference"

@@ -187,8 +187,11 @@ struct ProfiledRun {
     plan.raw_trace = f.raw_trace;
     plan.metrics = f.metrics;
     plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
-    remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
-    if (f.rank) std::filesystem::remove(f.recorded(plan.output));
+    // The collector takes a file that exists for another process's. A rank writes beside --keep-recording, whose own name is not its to remove.
+    if (f.rank)
+      std::filesystem::remove(f.recorded(plan.output));
+    else
+      remove_recordings(plan, f.gpus);
     if (f.gpus > 1) plan.job = new_job();
     if (counted) {
       // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
@@ -223,7 +226,8 @@ struct ProfiledRun {
 // Ranks that are counted exchange nothing (cli/silent_steps.h), and have no counters of whole passes: in the step that counts those a rank was
 // killed by signal 11 on each of two hosts (two H200s, while NCCL ran on 2026-11-22, in silence on 2026-11-30; the cause is not known). Should one
 // be killed in spite of that, a profile of times is worth more than none.
-// Without a document: the recording of one rank is all there is.
+//
+// Gives no document where this process is a rank: its recording is all that it has.
 std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
@@ -285,7 +289,7 @@ std::optional<profiler::ProfileDocument> profile_program(const ProfileFlags& f, 
   const std::string library = library_or_throw();
   const profiler::Ceilings measured = f.rank ? profiler::Ceilings{} : ceilings(f.measure_ceilings);
   const bool counted = !f.no_counters && !f.rank;
-  if (counted != !f.no_counters)
+  if (f.rank && !f.no_counters)
     fmt::print(stderr,
                "stepscope: hardware counters: left out, because a kernel that is counted runs alone, and a collective waits for one of "
                "another rank\n");
@@ -363,8 +367,7 @@ void check_flags_have_a_use(const ProfileFlags& f) {
 
 void say_where_it_is(const ProfileFlags& f) {
   const std::string file = f.recorded(f.keep_recording);
-  if (!std::filesystem::exists(file))
-    throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", f.rank->rank, f.rank->size));
+  if (!std::filesystem::exists(file)) fail_without_recording(std::to_string(f.rank->rank), f.rank->size);
   fmt::print(stderr, "recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file, f.rank->rank,
              f.rank->size);
 }

@@ -37,9 +37,12 @@ std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& pla
     else
       absent += (absent.empty() ? "" : ", ") + std::to_string(r);
   }
-  if (!absent.empty())
-    throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", absent, ranks));
+  if (!absent.empty()) fail_without_recording(absent, ranks);
   return recordings;
+}
+
+void fail_without_recording(const std::string& absent, int64_t ranks) {
+  throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", absent, ranks));
 }
 
 std::string links_file(std::vector<std::string> uuids) {

@@ -64,8 +64,7 @@ std::string description_of(const fs::path& folder) {
 
 // File names and command lines are bytes, a manifest is UTF-8: a name that it held with other bytes would be no file of the folder.
 void require_utf8(const std::string& text, const std::string& what) {
-  if (nlohmann::json::parse(stepscope::json_text(nlohmann::json(text), -1)) != text)
-    throw stepscope::InputError(what + " is no UTF-8, expected text that a manifest can hold");
+  if (stepscope::as_json_holds(text) != text) throw stepscope::InputError(what + " is no UTF-8, expected text that a manifest can hold");
 }
 
 bool is_sha256(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }

@@ -83,8 +83,6 @@ std::unique_ptr<Recorder> scripted(size_t steps) {
   return std::make_unique<Recorder>(std::make_unique<Scripted>(std::vector<Scripted::Step>(steps)));
 }
 
-}  // namespace
-
 // The first file alone: its order has nothing but the epoch to differ by. It has seven windows, so two epochs are alike once in 5,040 times;
 // all nine are not.
 CheckResult check_shuffled_file(const LoopGateOptions& options) {
@@ -100,6 +98,8 @@ CheckResult check_shuffled_file(const LoopGateOptions& options) {
   for (size_t i = kBatches; i < handed.size(); ++i) differ += handed[i].inputs != handed[i % kBatches].inputs;
   return must_be_zero("loader", "epochs alike, one file", differ == 0, "orders", "every epoch has the first one's");
 }
+
+}  // namespace
 
 // Of one batch in the order of another epoch, a window in seven is not seen twice: so several epochs.
 std::vector<CheckResult> check_shuffled(const LoopGateOptions& options) {

@@ -9,8 +9,8 @@
 
 namespace gate {
 
-// Whether candidates are asked of this variant of the case: of plain products of up to 10 GFLOP, of weight gradients up to 20. Of linear_backward the baseline alone, without
-// what adds to gradients, since other variants have the same products.
+// Whether candidates are asked of this variant of the case: of plain products of up to 10 GFLOP, of weight gradients up to 20. Of
+// linear_backward the baseline alone, without what adds to gradients, since other variants have the same products.
 bool asks_candidates(const OpCase& c, const std::string& variant);
 
 // What one candidate left, tensor by tensor as in OpCase::tensors.

@@ -36,7 +36,8 @@ class ChildProcessGroup {
   ChildProcessGroup& operator=(const ChildProcessGroup&) = delete;
 
   enum class Read { line, end_of_output, timeout, interrupted };
-  // The next line without its newline, and without a '\r' before it. `stop` may be null. A line beyond 64 MiB ends the output.
+  // The next line without its newline, and without a '\r' before it unless the options keep it. `stop` may be null. A line beyond 64 MiB
+  // ends the output.
   Read read_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>* stop);
   // False when the child no longer reads.
   bool write_line(const std::string& line);

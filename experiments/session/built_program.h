@@ -30,11 +30,11 @@ struct BuildOptions {
   bool progress = false;
 };
 
-// Copies the tree as it stands (what git tracks, and what it does not ignore; without a repository all but build folders) and applies the patch, or takes the revision out of git; then
-// builds. Tree and objects stay below the build folder of `program`, in arms/NAME, so that the next build of that name compiles what differs.
-// Throws stepscope::InputError for an unknown revision, a patch that does not apply (with git's words) and sources that do not compile (with
-// the first error and the log's name); stepscope::MachineError without git, tar, cmake or a build folder, and where another command holds what
-// it built under that name; Interrupted.
+// Copies the tree as it stands (what git tracks, and what it does not ignore; without a repository all but build folders) and applies the
+// patch, or takes the revision out of git; then builds. Tree and objects stay below the build folder of `program`, in its arms/, in
+// arm_folder(), so that the next build there compiles what differs. Throws stepscope::InputError for an unknown revision, a patch that does not
+// apply (with git's words) and sources that do not compile (with the first error and the log's name); stepscope::MachineError without git,
+// tar, cmake or a build folder, and where another command holds what it built in that folder; Interrupted.
 BuiltProgram build_program(const BuildOptions& options, const Sources& sources);
 
 // "revision", or "STEM-HASH" of a patch's place: two of one file name are two programs, and one that is edited keeps its objects.

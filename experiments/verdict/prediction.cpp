@@ -23,7 +23,9 @@ std::optional<std::string> git(const fs::path& root, std::vector<std::string> ar
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   const auto deadline = Clock::now() + std::chrono::seconds(30);
   try {
-    ChildProcessGroup child({argv, {{"GIT_OPTIONAL_LOCKS", "0"}, {"GIT_TERMINAL_PROMPT", "0"}, {"LC_ALL", "C"}}, false, false, true});
+    ChildProcessGroup child({.argv = argv,
+                             .environment = {{"GIT_OPTIONAL_LOCKS", "0"}, {"GIT_TERMINAL_PROMPT", "0"}, {"LC_ALL", "C"}},
+                             .keeps_returns = true});  // a file is told by the hash of its bytes
     std::string out, line;
     while (child.read_line(line, deadline, nullptr) == ChildProcessGroup::Read::line) out += line + "\n";
     const auto ending = child.wait(deadline);

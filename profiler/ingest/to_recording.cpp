@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string_view>
@@ -46,13 +45,6 @@ std::vector<const ForeignResult*> chosen_results(const ForeignReport& report, co
   return chosen;
 }
 
-// A name as the document's text has it, where bytes that are no UTF-8 become U+FFFD. Names that only become equal there would be two rows of one
-// name, which `report` refuses.
-std::string as_written(const std::string& name) {
-  if (std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return name;
-  return nlohmann::json::parse(stepscope::json_text(nlohmann::json(name), -1)).get<std::string>();
-}
-
 class Converter {
  public:
   Converter(const ForeignReport& report, const IngestOptions& options) : in_(report), options_(options) {}
@@ -80,8 +72,9 @@ class Converter {
     for (const ForeignResult* r : chosen_results(in_, options_)) {
       processes.insert(r->process);
       chosen_.push_back(*r);
-      chosen_.back().name = as_written(r->name);
-      chosen_.back().path = as_written(r->path);
+      // Names that only become equal in the document's text would be two rows of one name, which `report` refuses.
+      chosen_.back().name = stepscope::as_json_holds(r->name);
+      chosen_.back().path = stepscope::as_json_holds(r->path);
     }
     if (processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});

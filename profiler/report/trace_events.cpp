@@ -19,7 +19,7 @@ Json metadata(const char* what, int64_t pid, std::optional<int64_t> tid, const c
   return e;
 }
 
-bool fits_before(double begin_ns, double& end_ns, double next_begin_ns) {
+bool cut_to_fit(double begin_ns, double& end_ns, double next_begin_ns) {
   constexpr double kNeighbours_ns = 1000;
   if (end_ns - next_begin_ns > std::min(kNeighbours_ns, (end_ns - begin_ns) / 2)) return false;
   end_ns = std::min(end_ns, next_begin_ns);

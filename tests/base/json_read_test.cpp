@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json_text.h"
+
 namespace {
 
 using nlohmann::json;
@@ -79,6 +81,11 @@ TEST(ShownJson, IsShortHoweverLargeTheValueIs) {
   // Not cut within the two bytes of a character.
   EXPECT_EQ(shown_json(json(std::string(58, 'x') + "\xC3\xA4" + "yyy")), '"' + std::string(58, 'x') + "...");
   EXPECT_EQ(shown_json(json::parse(nested(200'000))), "a list of 1");
+}
+
+TEST(JsonText, HoldsOtherBytesOnlyWhereATextIsNoUtf8) {
+  for (const std::string text : {"", "k<4>", "\xC3\xA4\xF0\x9F\x98\x80", "\"\\\n"}) EXPECT_EQ(stepscope::as_json_holds(text), text);
+  EXPECT_EQ(stepscope::as_json_holds("a\xFF\xC3"), "a\uFFFD\uFFFD");
 }
 
 }  // namespace

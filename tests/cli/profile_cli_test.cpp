@@ -108,7 +108,7 @@ TEST_F(CpuProfile, report_prints_the_same_table_from_the_document) {
 // Every rank ran to its end and then looked for a file that none of them writes.
 TEST(RankProfile, one_that_mpirun_started_keeps_its_recording_for_join) {
   const auto folder = fresh_folder();
-  std::ofstream(folder / "r.rank1.jsonl") << "of a run before";
+  for (const char* file : {"r.rank1.jsonl", "r.jsonl"}) std::ofstream(folder / file) << "of a run before";
   const Outcome o =
       stepscope("profile --trainer reference --model tiny -b 1 -t 8 --steps 3 --warmup 1 --keep-recording r.jsonl",
                 "cd " + folder.string() +
@@ -119,6 +119,7 @@ TEST(RankProfile, one_that_mpirun_started_keeps_its_recording_for_join) {
   EXPECT_THAT(o.err, HasSubstr("recording: r.rank0.jsonl (rank 0 of 2; `stepscope join`"));
   EXPECT_THAT(o.err, HasSubstr("recording: r.rank1.jsonl (rank 1 of 2;"));
   EXPECT_FALSE(std::filesystem::exists(folder / "profile.json"));
+  EXPECT_EQ(slurp(folder / "r.jsonl"), "of a run before") << "no rank writes it";
   const std::string out = folder / "both.json";
   const Outcome joined =
       stepscope("join " + (folder / "r.rank0.jsonl").string() + " " + (folder / "r.rank1.jsonl").string() + " --out " + out);
