@@ -10,6 +10,7 @@
 #include "base/made_folders.h"
 #include "cli/catch_interrupt.h"
 #include "cli/gpu.h"
+#include "cli/say.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "experiments/session/campaign_run.h"
@@ -112,8 +113,7 @@ void say_what_whole_programs_ignore(const RunFlags& f, const std::vector<Experim
   for (const Experiment& e : experiments)
     if (std::ranges::any_of(e.workloads, [&](const auto& w) { return as_whole_programs(e, w); })) names.push_back(e.name);
   if (!flags.empty() && !names.empty())
-    fmt::print(stderr, "stepscope: {}: without effect for {}, whose arms run as whole programs\n", fmt::join(flags, ", "),
-               fmt::join(names, ", "));
+    say(fmt::format("{}: without effect for {}, whose arms run as whole programs", fmt::join(flags, ", "), fmt::join(names, ", ")));
 }
 
 void check_again(const std::string& words, const std::vector<Experiment>& experiments) {
@@ -136,7 +136,7 @@ void add_verdict_flags(Command& c, VerdictFlags& f, PairsOf of, const std::strin
 void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   refuse_val_data(f.trainer);
   TrainerFlags flags = f.trainer;
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (const auto notice = settle(flags)) say(*notice);
   gpt2::check_run(trainer_options(flags), loop_options(flags));
   Experiment e;
   e.name = "since " + f.revision;
@@ -214,7 +214,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (session.gpu().present)  // without one, its own message says so
     left_out = experiments::keep_those_with_enough_gpus(experiments_to_run, gpu_status().count);
   if (!f.all && !left_out.empty()) throw stepscope::MachineError(left_out.front());
-  for (const std::string& why : left_out) fmt::print(stderr, "stepscope: left out: {}\n", why);
+  for (const std::string& why : left_out) say(fmt::format("left out: {}", why));
   if (experiments_to_run.empty()) {
     if (f.json)
       fmt::print("[]\n");

@@ -16,6 +16,7 @@
 #include "cli/experiment_campaign.h"
 #include "cli/experiment_coverage.h"
 #include "cli/gpu.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "experiments/session/built_program.h"
 #include "experiments/session/campaign_run.h"
@@ -45,7 +46,7 @@ bool name_verdicts_without_a_file(const fs::path& folder) {
   bool none = true;
   for (const fs::path& file : experiments::verdict_files(folder))
     if (const std::string yaml = file.parent_path().string() + ".yaml"; !fs::exists(yaml)) {
-      fmt::print(stderr, "stepscope: {}: a verdict without an experiment, expected {}\n", file.string(), yaml);
+      say(fmt::format("{}: a verdict without an experiment, expected {}", file.string(), yaml));
       none = false;
     }
   return none;
@@ -58,7 +59,7 @@ std::vector<Experiment> known_experiments(const fs::path& folder, int& exit_code
     try {
       known.push_back(experiments::read_experiment(file));
     } catch (const InputError& error) {  // the others are listed all the same
-      fmt::print(stderr, "stepscope: {}\n", error.what());
+      say(error.what());
       exit_code = 2;
     }
   }
@@ -125,7 +126,7 @@ void list(bool json, int& exit_code) {
   for (const Experiment& e : known_experiments(studies(root), exit_code)) {
     const Listed l = look_up(e, root, gpu.present ? gpu.name : "");
     if (!l.unreadable.empty()) {
-      fmt::print(stderr, "stepscope: {}\n", l.unreadable);
+      say(l.unreadable);
       exit_code = 2;
     }
     if (json)
@@ -188,7 +189,7 @@ void check(std::vector<std::string> files, int& exit_code) {
       if (const std::string why = experiments::why_in_the_wrong_folder(v, file); of_the_tree && !why.empty()) found.push_back(why);
       if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
     } catch (const experiments::NoVerdict& error) {
-      fmt::print(stderr, "stepscope: {}\n", error.what());
+      say(error.what());
       all_are_verdicts = false;
       continue;
     } catch (const InputError& error) {

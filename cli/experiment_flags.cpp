@@ -1,6 +1,7 @@
 #include "cli/experiment_flags.h"
 #include "cli/catch_interrupt.h"
 #include "cli/gpu.h"
+#include "cli/say.h"
 #include "cli/values.h"
 
 #include <fmt/format.h>
@@ -173,7 +174,7 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
 }
 
 std::pair<std::string, std::vector<std::string>> trainer_to_compare(TrainerFlags flags) {
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (const auto notice = settle(flags)) say(*notice);
   gpt2::check_run(trainer_options(flags), loop_options(flags));
   std::vector<std::string> arguments = as_arguments(flags, flags.steps);
   arguments.erase(arguments.begin());  // "train"

@@ -1,6 +1,7 @@
 // `stepscope gate` chooses the checks (a model, or a state from a file; op checks where there is a device) and prints one report.
 // Only this file writes receipts, only after everything passed, and only for the defaults that CI stands for.
 #include "cli/commands.h"
+#include "cli/say.h"
 #include "cli/trainer_flags.h"
 
 #include <fmt/format.h>
@@ -357,9 +358,9 @@ class Reports {
   void add(gate::GateReport r) {
     const auto now = std::chrono::steady_clock::now();
     if (say_)
-      fmt::print(stderr, "stepscope: gate: {}, {}: {} in {:.1f} s{}{}\n", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
-                 std::chrono::duration<double>(now - last_).count(), r.part_times.empty() ? "" : ": ",
-                 gate::dearest(r.part_times, parts_shown_));
+      say(fmt::format("gate: {}, {}: {} in {:.1f} s{}{}", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
+                      std::chrono::duration<double>(now - last_).count(), r.part_times.empty() ? "" : ": ",
+                      gate::dearest(r.part_times, parts_shown_)));
     last_ = now;
     all_.push_back(std::move(r));
   }
@@ -389,7 +390,7 @@ void add_configuration_reports(const GateFlags& f, const gate::ModelGateOptions&
     } catch (const stepscope::InputError& refused) {
       if (!gate::refuses_a_variant(refused)) throw;
       // Nothing ran, so there is nothing to certify: the receipt has no report of it.
-      fmt::print(stderr, "stepscope: the gate did not check it: {}\n", refused.what());
+      say(fmt::format("the gate did not check it: {}", refused.what()));
     }
   }
 }

@@ -24,6 +24,7 @@
 #include "cli/gpu.h"
 #include "cli/profile_ranks.h"
 #include "cli/report_output.h"
+#include "cli/say.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -230,18 +231,18 @@ struct ProfiledRun {
 // Gives no document where this process is a rank: its recording is all that it has.
 std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  if (const auto notice = settle(flags)) say(*notice);
   trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
   const bool cpu = flags.trainer == "reference";
   if (cpu && !f.raw_trace.empty())
     throw InputError(fmt::format("--raw-trace {}: the CPU reference writes none; leave it out", f.raw_trace));
   if (!flags.val_data.empty()) {
-    fmt::print(stderr, "stepscope: --val-data: left out, because the steps of a profile have no validation loss\n");
+    say("--val-data: left out, because the steps of a profile have no validation loss");
     flags.val_data.clear();
   }
   if (cpu && (!f.metrics.empty() || f.measure_ceilings))
-    fmt::print(stderr, "stepscope: {}: left out, because the CPU reference has neither hardware counters nor ceilings\n",
-               f.metrics.empty() ? "--measure-ceilings" : "--metric");
+    say(fmt::format("{}: left out, because the CPU reference has neither hardware counters nor ceilings",
+                    f.metrics.empty() ? "--measure-ceilings" : "--metric"));
 
   profiler::ProfileOptions options;
   options.first_timed_step = f.warmup;
@@ -264,7 +265,7 @@ std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, 
   profiler::MissingRecord how{"ranks_counted_in_silence", 1, ""};
   if (f.gpus > 1 && counted && !(ended.exited && (ended.exit_code == 0 || ended.exit_code == 2))) {
     how = {"ranks_not_counted", 1, ended.exited ? fmt::format("exit code {}", ended.exit_code) : fmt::format("signal {}", ended.signal)};
-    fmt::print(stderr, "stepscope: the ranks ended with {} in a run with counters; once more without\n", how.detail);
+    say(fmt::format("the ranks ended with {} in a run with counters; once more without", how.detail));
     counted = false;
     run = ProfiledRun(f, flags, line, folder, counted);
     ended = run.start();
@@ -290,9 +291,8 @@ std::optional<profiler::ProfileDocument> profile_program(const ProfileFlags& f, 
   const profiler::Ceilings measured = f.rank ? profiler::Ceilings{} : ceilings(f.measure_ceilings);
   const bool counted = !f.no_counters && !f.rank;
   if (f.rank && !f.no_counters)
-    fmt::print(stderr,
-               "stepscope: hardware counters: left out, because a kernel that is counted runs alone, and a collective waits for one of "
-               "another rank\n");
+    say("hardware counters: left out, because a kernel that is counted runs alone, and a collective waits for one of "
+        "another rank");
   profiler::CollectPlan plan;
   plan.metrics = f.metrics;
   plan.max_launches = f.max_launches;
@@ -322,7 +322,7 @@ std::optional<profiler::ProfileDocument> profile_program(const ProfileFlags& f, 
                                                   plan.phases = phases;
                                                   return run("steps", kept);
                                                 },
-                                                [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); }});
+                                                say});
   } else {
     recording = run("program_activity", kept);
     if (counted) recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
@@ -460,7 +460,7 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
     try {
       run(*f, line, exit_code);
     } catch (const Interrupted&) {
-      fmt::print(stderr, "stepscope: interrupted; no profile was written\n");
+      say("interrupted; no profile was written");
       exit_code = kInterrupted;
     }
   });

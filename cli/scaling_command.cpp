@@ -16,6 +16,7 @@
 #include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/rank_exchange.h"
+#include "cli/say.h"
 #include "cli/values.h"
 #include "gpt2/distributed/peer_limit.h"
 #include "profiler/document/json.h"
@@ -88,7 +89,7 @@ void compare_devices(const ScalingFlags& f, const profiler::ProfileDocument& d, 
   const std::string measured_on = links.device.empty() ? "a device without a name" : links.device;
   if (d.collection.producer == "cpu") {
     if (!links.device.empty() && links.device != "host memory")  // as `doctor --gpus` says of ranks on the CPU
-      fmt::print(stderr, "stepscope: {} is of a CPU and {} of {}, so this is no prediction of either\n", f.profile, f.links, links.device);
+      say(fmt::format("{} is of a CPU and {} of {}, so this is no prediction of either", f.profile, f.links, links.device));
     return;
   }
   if (!d.environment.gpu)
@@ -112,12 +113,11 @@ void check_share(int64_t total, int64_t n, int64_t seq_len, int64_t micro_batche
 // The collectives of which the sweep does not say what work beside them loses.
 void name_unknown_inflation(const ScalingFlags& f, const profiler::LinkCeilings& links, const std::vector<Prediction>& list) {
   if (f.inflation_pct >= 0) return;
-  const auto say = [&](const std::string& beside) {
-    fmt::print(stderr,
-               "stepscope: {} does not say what work beside {} loses, so the prediction leaves that out; `doctor --gpus N` measures it\n",
-               f.links, beside);
+  const auto say_unknown = [&](const std::string& beside) {
+    say(fmt::format("{} does not say what work beside {} loses, so the prediction leaves that out; `doctor --gpus N` measures it", f.links,
+                    beside));
   };
-  if (links.beside.empty()) return say("communication");
+  if (links.beside.empty()) return say_unknown("communication");
   std::map<std::string, std::vector<std::string>> unknown;  // communicator -> kinds, as they come
   for (const Prediction& p : list)
     for (const profiler::PlannedCollective& c : p.plan.collectives) {
@@ -125,7 +125,7 @@ void name_unknown_inflation(const ScalingFlags& f, const profiler::LinkCeilings&
       std::vector<std::string>& kinds = unknown[p.communicator];
       if (std::find(kinds.begin(), kinds.end(), c.kind) == kinds.end()) kinds.push_back(c.kind);
     }
-  for (const auto& [communicator, kinds] : unknown) say(fmt::format("{} by {}", fmt::join(kinds, ", "), communicator));
+  for (const auto& [communicator, kinds] : unknown) say_unknown(fmt::format("{} by {}", fmt::join(kinds, ", "), communicator));
 }
 
 std::vector<Prediction> predict(const ScalingFlags& f) {
@@ -154,16 +154,13 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
   }
   name_unknown_inflation(f, links, list);
   if (parts.power_cap_alone && links.awake)
-    fmt::print(stderr,
-               "stepscope: {} reports power_cap, but its clock does not show it, so the prediction leaves out what the power of the links "
-               "takes\n",
-               f.profile);
+    say(fmt::format("{} reports power_cap, but its clock does not show it, so the prediction leaves out what the power of the links takes",
+                    f.profile));
   if (parts.power_limited && !links.awake)
-    fmt::print(
-        stderr,
-        "stepscope: the step of {} is at the power limit, and {} does not say what the power of its links takes from it; the prediction "
-        "leaves that out\n",
-        f.profile, f.links);
+    say(
+        fmt::format("the step of {} is at the power limit, and {} does not say what the power of its links takes from it; the prediction "
+                    "leaves that out",
+                    f.profile, f.links));
   return list;
 }
 

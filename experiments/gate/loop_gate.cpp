@@ -143,9 +143,8 @@ class LoopChecks {
               // Against the peak: towards 0 a rate has no relative error.
               const double off =
                   std::abs(static_cast<double>(options_.rate_at(rate, step - 1)) - known_learning_rate(known, step)) / known.peak;
-              if (off <= worst || std::isnan(worst)) continue;
-              worst = off;
-              first = fmt::format("{}, warm-up {}, {} steps, final fraction {}: step {}", name, warmup, total, final_fraction, step);
+              if (keep_worst(worst, off))
+                first = fmt::format("{}, warm-up {}, {} steps, final fraction {}: step {}", name, warmup, total, final_fraction, step);
             }
           }
     results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst <= 0x1p-23 ? "" : first));

@@ -10,9 +10,11 @@
 
 namespace gate {
 
-// A maximum that keeps a NaN: what comes behind it compares false with it, either way.
-inline void keep_worst(double& worst, double x) {
-  if (!std::isnan(worst) && !(x <= worst)) worst = x;
+// A maximum that keeps a NaN: what comes behind it compares false with it, either way. Whether x took its place.
+inline bool keep_worst(double& worst, double x) {
+  if (std::isnan(worst) || x <= worst) return false;
+  worst = x;
+  return true;
 }
 
 struct ErrorMetrics {

@@ -10,8 +10,8 @@ namespace gate {
 namespace {
 
 constexpr double kMostFlops = 1e10;
-constexpr double kMostFlopsOfSums =
-    2e10;  // of weight gradients: attproj at 16,421 rows, a long sum, of which the library splits all eight offers
+// Of weight gradients: attproj at 16,421 rows is a long sum, of which the library splits all eight offers.
+constexpr double kMostFlopsOfSums = 2e10;
 
 // Of two results the one that is further beyond its budget, or nearer to it. NaN is the furthest.
 bool is_worse(const CheckResult& a, const CheckResult& b) { return !std::isnan(b.error) && !(a.error / a.budget <= b.error / b.budget); }

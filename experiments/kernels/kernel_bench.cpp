@@ -237,18 +237,23 @@ class Bench {
 
 std::vector<std::string> kernel_ops(const std::string& trainer) { return gate::op_names(gate::ops_of(trainer)); }
 
-void check_kernel_options(const std::string& op, const KernelBenchOptions& options) {
+namespace {
+
+std::vector<learn::Rung> checked_rungs(const std::string& op, const KernelBenchOptions& options) {
   const std::vector<std::string> known = kernel_ops(options.trainer);
   if (std::find(known.begin(), known.end(), op) == known.end())
     throw stepscope::InputError(
         fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", op, options.trainer, fmt::join(known, ", ")));
-  rungs_of(op, options);
+  return rungs_of(op, options);
 }
+
+}  // namespace
+
+void check_kernel_options(const std::string& op, const KernelBenchOptions& options) { checked_rungs(op, options); }
 
 std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model, int64_t batch_size, int64_t seq_len,
                                         uint64_t seed, const KernelBenchOptions& options) {
-  check_kernel_options(op, options);
-  std::vector<learn::Rung> rungs = rungs_of(op, options);
+  std::vector<learn::Rung> rungs = checked_rungs(op, options);
   if (const auto why = gpt2::cuda::why_no_device()) throw stepscope::MachineError("kernels need a GPU: " + *why);
   if (!options.solution.empty()) rungs.push_back(learn::solution(op, options.solution));
   Bench bench(options, model, std::move(rungs));
