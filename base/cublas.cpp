@@ -75,6 +75,15 @@ FORWARD(cublasLt, cublasStatus_t, cublasLtMatmulAlgoCheck,
          cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
          cublasLtMatmulHeuristicResult_t* result),
         (handle, description, a, b, c, d, algorithm, result))
+FORWARD(cublasLt, cublasStatus_t, cublasLtMatmulAlgoCapGetAttribute,
+        (const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoCapAttributes_t attribute, void* value, size_t bytes, size_t* written),
+        (algorithm, attribute, value, bytes, written))
+FORWARD(cublasLt, cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,
+        (const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value, size_t bytes, size_t* written),
+        (algorithm, attribute, value, bytes, written))
+FORWARD(cublasLt, cublasStatus_t, cublasLtMatmulAlgoConfigSetAttribute,
+        (cublasLtMatmulAlgo_t * algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value, size_t bytes),
+        (algorithm, attribute, value, bytes))
 FORWARD(cublasLt, cublasStatus_t, cublasLtMatmul,
         (cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
          const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,

@@ -67,6 +67,8 @@ AlgorithmCache::AlgorithmCache(std::filesystem::path file, MatmulAlgorithm rule)
 // What time chose has the problem alone for its key, as files from before there were rules have it.
 std::string AlgorithmCache::key(const std::string& problem) const {
   switch (rule_) {
+    case MatmulAlgorithm::fitting_tiles:
+      return problem + " rule fitting_tiles";
     case MatmulAlgorithm::search:
       return problem + " rule search";
     case MatmulAlgorithm::fewest_joules:

@@ -4,16 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/counter_error.h"
 #include "base/errors.h"
 #include "gpt2/cuda/cublaslt.h"
+#include "gpt2/cuda/device_info.h"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "mixed/product_choice.h"
 #include "mixed/product_joules.h"
+#include "mixed/product_tiles.h"
 
 namespace mixed {
 namespace {
@@ -125,8 +128,14 @@ void describe_epilogue(const Description& d, const Gemm& g) {
   point_epilogue(d, g);
 }
 
+int64_t multiprocessors_of_hopper() {  // 0 on another GPU
+  const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
+  return why_no_tiles(std::atoi(device.compute_capability.c_str())) ? 0 : device.sm_count;
+}
+
 bool searches(MatmulAlgorithm choice) {
   switch (choice) {
+    case MatmulAlgorithm::fitting_tiles:
     case MatmulAlgorithm::search:
     case MatmulAlgorithm::fewest_joules:
     case MatmulAlgorithm::fastest:
@@ -157,7 +166,7 @@ class Timer {
 struct MatmulEngine::Plan {
   Description description;
   Layout a, b, c;
-  std::vector<cublasLtMatmulAlgo_t> candidates;  // in the library's order
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // in the library's order, then those that it has and does not offer
   cublasLtMatmulAlgo_t algorithm{};
   bool found = false;
   bool searched = false;
@@ -165,7 +174,10 @@ struct MatmulEngine::Plan {
 
 // Out of line, both: the map's elements are complete only here.
 MatmulEngine::MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesystem::path cache_file)
-    : choice_(choice), workspace_(workspace), cache_(searches(choice) ? std::move(cache_file) : std::filesystem::path{}, choice) {}
+    : choice_(choice),
+      workspace_(workspace),
+      cache_(searches(choice) ? std::move(cache_file) : std::filesystem::path{}, choice),
+      multiprocessors_(choice == MatmulAlgorithm::fitting_tiles ? multiprocessors_of_hopper() : 0) {}
 MatmulEngine::~MatmulEngine() = default;
 
 void MatmulEngine::note(const AlgorithmCache::Found& found) {
@@ -176,8 +188,13 @@ void MatmulEngine::note(const AlgorithmCache::Found& found) {
 std::optional<std::string> MatmulEngine::why_by_time() const {
   if (by_time_ == 0) return std::nullopt;
   return fmt::format(
-      "matmul_algorithm=search took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
-      by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
+      "matmul_algorithm={} took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
+      choice_ == MatmulAlgorithm::search ? "search" : "fitting_tiles", by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
+}
+
+void MatmulEngine::take_candidate(size_t number) {
+  taken_ = number;
+  most_candidates_ = 0;
 }
 
 void MatmulEngine::end_rehearsal() {
@@ -230,11 +247,12 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
       if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS) fresh->candidates.push_back(results[static_cast<size_t>(i)].algo);
   fresh->found = !fresh->candidates.empty();
   if (fresh->found) fresh->algorithm = fresh->candidates.front();
-  if (const auto cached = cache_.find(problem)) {
-    cublasLtMatmulHeuristicResult_t check{};
-    if (cublasLtMatmulAlgoCheck(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle,
-                                fresh->c.handle, &cached->algorithm, &check) == CUBLAS_STATUS_SUCCESS &&
-        check.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes)) {
+  if (fresh->found && multiprocessors_ > 0) add_fitting_tiles(*fresh, g);
+  if (taken_) {
+    most_candidates_ = std::max(most_candidates_, fresh->candidates.size());
+    if (fresh->found) fresh->algorithm = fresh->candidates[*taken_ % fresh->candidates.size()];
+  } else if (const auto cached = cache_.find(problem)) {
+    if (runs(*fresh, cached->algorithm)) {
       fresh->algorithm = cached->algorithm;
       fresh->found = true;
       fresh->searched = cached->why_by_time.empty() || why_no_energy_counter();
@@ -242,6 +260,49 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
     }
   }
   return *plans_.emplace(problem, std::move(fresh)).first->second;
+}
+
+// The offers say which family of kernels runs here. Its capabilities name no tiles (CUDA 13.0), so every field is set on a copy of the first
+// offer and the library is asked whether it has that one.
+void MatmulEngine::add_fitting_tiles(Plan& p, const Gemm& g) const {
+  constexpr int64_t kFewestMultiplyAdds = 500'000'000;  // below, a launch's latency is most of its time
+  constexpr int32_t kHopperKernels = 66;  // the family's number: cuBLASLt of CUDA 13.0 offers no other for these products on sm_90
+  if (g.batch != 1 || g.m * g.n * g.k < kFewestMultiplyAdds) return;
+  const cublasLtMatmulAlgo_t first = p.candidates.front();
+  int32_t family = 0, most_options = 0;
+  size_t written = 0;
+  if (cublasLtMatmulAlgoConfigGetAttribute(&first, CUBLASLT_ALGO_CONFIG_ID, &family, sizeof(family), &written) != CUBLAS_STATUS_SUCCESS ||
+      family != kHopperKernels)
+    return;
+  if (cublasLtMatmulAlgoCapGetAttribute(&first, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &most_options, sizeof(most_options), &written) !=
+      CUBLAS_STATUS_SUCCESS)
+    return;
+  const auto set_field = [](cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t field, auto value) {
+    return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, field, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  };
+  for (const ProductTile& tile : tiles_that_fit(g.n, g.m, g.k, multiprocessors_)) {
+    const uint32_t reduction = tile.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    for (int32_t option = 0; option <= most_options; ++option)
+      for (const cublasLtClusterShape_t cluster :
+           {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1}) {
+        cublasLtMatmulAlgo_t algorithm = first;
+        if (!set_field(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, static_cast<uint32_t>(tile.id)) ||
+            !set_field(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, static_cast<int32_t>(tile.parts)) ||
+            !set_field(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, reduction) ||
+            !set_field(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, static_cast<uint32_t>(option)) ||
+            !set_field(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, static_cast<uint16_t>(cluster)))
+          continue;
+        if (runs(p, algorithm)) p.candidates.push_back(algorithm);
+      }
+  }
+}
+
+// Whether the library computes the plan's product by this algorithm, in our workspace.
+bool MatmulEngine::runs(const Plan& p, const cublasLtMatmulAlgo_t& algorithm) const {
+  cublasLtMatmulHeuristicResult_t check{};
+  return cublasLtMatmulAlgoCheck(handle_.get(), p.description.handle, p.b.handle, p.a.handle, p.c.handle, p.c.handle, &algorithm, &check) ==
+             CUBLAS_STATUS_SUCCESS &&
+         check.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes);
 }
 
 std::optional<std::string> MatmulEngine::why_not(const Gemm& g) {
@@ -280,7 +341,7 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
   double best = 1e30;
   for (int round = 0; round < 4; ++round) {
     for (Entry& e : entries) {
-      if (round > 0 && e.best_us > 1.15 * best) continue;
+      if (round > 0 && e.best_us > (round == 1 ? 1.15 : 1.05) * best) continue;
       const auto once = [&] { launch(p, g, e.algorithm, stream); };
       if (round == 0) {
         e.best_us = timer.microseconds(2, stream, once);
@@ -321,7 +382,7 @@ void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
   Plan& p = plan(g);
   if (!p.found) throw stepscope::InputError(no_kernel(g));
   point_epilogue(p.description, g);
-  if (rehearsing_ && searches(choice_) && !p.searched) {
+  if (rehearsing_ && searches(choice_) && !taken_ && !p.searched) {
     p.searched = true;
     search(p, g, problem_of(g), stream);
   }

@@ -17,6 +17,7 @@ constexpr double kNoiseOfJoules = 0.01;
 
 std::optional<Share> share_of(MatmulAlgorithm rule) {
   switch (rule) {
+    case MatmulAlgorithm::fitting_tiles:
     case MatmulAlgorithm::search:
       return Share{2000, 0.015, 6};
     case MatmulAlgorithm::fewest_joules:

@@ -14,6 +14,7 @@
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
+#include "mixed/product_tiles.h"
 
 namespace mixed {
 namespace {
@@ -320,6 +321,7 @@ Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   }
   return "step_launch=stream has no graph";
 }
+Refusal no_fitting_tiles(const Run& run, const VariantChoice&) { return why_no_tiles(run.compute_capability_major); }
 Refusal no_energy_counter(const Run& run, const VariantChoice&) { return run.why_no_energy_counter(); }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;

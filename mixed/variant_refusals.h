@@ -39,6 +39,7 @@ Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_wte_gradient(const Run& run, const VariantChoice& choice);
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice);
 Refusal no_one_read(const Run& run, const VariantChoice& choice);
+Refusal no_fitting_tiles(const Run& run, const VariantChoice& choice);
 Refusal no_energy_counter(const Run& run, const VariantChoice& choice);
 
 }  // namespace mixed

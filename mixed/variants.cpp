@@ -531,6 +531,16 @@ constexpr std::array kRows{
         .unseen = "edges of a graph are no launches"},
 
     Row{.slot = "matmul_algorithm",
+        .name = "fitting_tiles",
+        .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::fitting_tiles>(),
+        .help =
+            "as search, and for products of 1 GFLOP and more also kernels that the library has and does not offer, by tiles that leave the "
+            "fewest multiprocessors idle; takes seconds more, once per shape",
+        .repeats = false,
+        .refused = "GPUs other than Hopper's, and cuBLASLt before CUDA 13.0",
+        .refuses = no_fitting_tiles,
+        .unseen = "the library's first choice may be the fastest"},
+    Row{.slot = "matmul_algorithm",
         .name = "search",
         .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::search>(),
         .help =

@@ -40,7 +40,7 @@ enum class WteGradient { as_bf16, as_fp32 };
 enum class AttentionPlan { measured, heuristic };
 enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };
-enum class MatmulAlgorithm { search, fewest_joules, fastest, heuristic };
+enum class MatmulAlgorithm { fitting_tiles, search, fewest_joules, fastest, heuristic };
 
 struct VariantChoice {
   ResidualStream residual_stream{};

@@ -15,12 +15,12 @@ bool asks_candidates(const OpCase& c, const std::string& variant);
 
 // What one candidate left, tensor by tensor as in OpCase::tensors.
 struct Candidate {
-  int of = 0;             // so many are offered for a product of the case; 0: no product was met that had not been asked before
-  bool launched = false;  // false: the library refuses what it has offered, and a search leaves it out
+  int of = 0;             // so many a product of the case has; 0: no product was met that had not been asked before
+  bool launched = false;  // false: the library refuses it at the launch, and a search leaves it out
   std::vector<View> results;
 };
 
-// Asks for candidates 0, 1, … until all of the case had their turn. "OP/VARIANT candidates", one result for each tensor that is rounded on its
+// Asks for the first sixteen candidates, in which all of the library's offers are, and for every seventh behind them. "OP/VARIANT candidates", one result for each tensor that is rounded on its
 // way out: its worst element with the worst of them. Others by their norm, row and column.
 std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
                                           const std::function<Candidate(int number)>& launch);

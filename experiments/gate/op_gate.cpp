@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "experiments/gate/library_offers.h"
 #include "experiments/gate/op_candidates.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
@@ -426,23 +425,22 @@ class OpChecks {
         report_.add(std::move(r));
   }
 
-  // The case once more, its products by one of the algorithms that an engine which searches is offered. Each candidate has an engine, which keeps
-  // what it was offered for a product.
+  // The case once more, its products by one of the algorithms among which an engine searches. Each candidate has an engine, which keeps what it
+  // took for a product.
   Candidate candidate(const OpCase& c, Bench& bench, const std::string& variant, OpContext& context, size_t number) {
-    if (number >= searching_.size()) {
-      std::unique_ptr<OpContext> one = trainer_.searching_context(context);
-      if (!one) return {};
-      searching_.push_back(std::move(one));
-    }
-    const OneOffer offer(static_cast<int>(number));
+    std::unique_ptr<OpContext>& one = searching_[number];
+    if (!one) one = trainer_.searching_context(context);
+    if (!one) return {};
+    OpContext& searching = *one;
+    trainer_.take_candidate(searching, number);
     Candidate out;
     try {
-      bench.run(*searching_[number], stream_, variant, Poison::nan, nullptr);
+      bench.run(searching, stream_, variant, Poison::nan, nullptr);
       out.launched = true;
     } catch (const std::exception&) {
       if (!device_works()) throw;
     }
-    out.of = offer.most();
+    out.of = static_cast<int>(trainer_.most_candidates(searching));
     for (size_t i = 0; i < c.tensors.size(); ++i) out.results.push_back({bench.data(i), c.tensors[i].element, c.tensors[i].count()});
     return out;
   }
@@ -477,7 +475,7 @@ class OpChecks {
   gpt2::cuda::Stream stream_;
   Hog hog_;
   std::vector<std::pair<std::string, std::unique_ptr<OpContext>>> contexts_;
-  std::vector<std::unique_ptr<OpContext>> searching_;  // one for each candidate; they use the workspace of a context above
+  std::map<size_t, std::unique_ptr<OpContext>> searching_;  // by candidate; they use the workspace of a context above
   std::map<std::string, Record> records_;
   std::string current_op_;
   GateReport report_;

@@ -51,9 +51,12 @@ class OpTrainer {
   // Whether the trainer promises the same bits in every run.
   virtual bool repeats(std::string_view slot, std::string_view variant) const = 0;
   virtual std::unique_ptr<OpContext> context(const std::string& rate, void* stream) const = 0;
-  // The same with products as a trainer has them that chooses among the library's algorithms by their times; null for a trainer that has no search. It takes
-  // the first offer, as outside a search. Beside `other`, which outlives it and whose workspace it uses.
+  // The same for products as a trainer has them that chooses among algorithms by their times; null for a trainer that has no search. Beside `other`,
+  // which outlives it and whose workspace it uses.
   virtual std::unique_ptr<OpContext> searching_context(OpContext& other) const;
+  // Of such a context: products that it meets for the first time are computed by their candidate `number`, counting on from the first again.
+  virtual void take_candidate(OpContext& searching, size_t number) const;
+  virtual size_t most_candidates(OpContext& searching) const;  // of the products that it met for the first time since then
 
   virtual void embedding_forward(OpContext&, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                                  const OpShape&) const = 0;

@@ -245,7 +245,7 @@ TEST(Defaults, OfThePageAreThoseOfTheMixedTrainer) {
       EXPECT_EQ(rows.at(slot).front(), variant) << "the default of " << slot;
     }
   }
-  EXPECT_EQ(seen.size(), 14u);
+  EXPECT_EQ(seen.size(), 15u);
 }
 
 }  // namespace

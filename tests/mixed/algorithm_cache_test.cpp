@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "mixed/matmul.h"
@@ -85,14 +86,15 @@ TEST_F(Cache, FindsTheJoulesOrWhyTimeChose) {
 
 // One file, which trainers of other rules and of before the rules write too.
 TEST_F(Cache, EveryRuleFindsItsOwnChoiceAndKeepsTheOthers) {
-  constexpr MatmulAlgorithm kRules[] = {MatmulAlgorithm::search, MatmulAlgorithm::fewest_joules, MatmulAlgorithm::fastest};
-  for (uint64_t i = 0; i < 3; ++i) {
+  constexpr MatmulAlgorithm kRules[] = {MatmulAlgorithm::fitting_tiles, MatmulAlgorithm::search, MatmulAlgorithm::fewest_joules,
+                                        MatmulAlgorithm::fastest};
+  for (uint64_t i = 0; i < std::size(kRules); ++i) {
     AlgorithmCache cache(file(), kRules[i]);
     EXPECT_FALSE(cache.find("p")) << i;
     cache.remember("p", {algorithm(i), 1});
     cache.save();
   }
-  for (uint64_t i = 0; i < 3; ++i) {
+  for (uint64_t i = 0; i < std::size(kRules); ++i) {
     const auto found = AlgorithmCache(file(), kRules[i]).find("p");
     ASSERT_TRUE(found) << i;
     EXPECT_TRUE(same(found->algorithm, algorithm(i))) << i;

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/product_tiles.h"
 #include "mixed/trainer.h"
 #include "mixed/variant_rows.h"
 #include "tests/mixed/no_communicator.h"
@@ -90,6 +91,7 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("attention_backward", "unfused"), static_cast<int>(AttentionBackward::unfused));
   EXPECT_EQ(index("classifier", "two_pass"), static_cast<int>(Classifier::two_pass));
   EXPECT_EQ(index("step_launch", "stream"), static_cast<int>(StepLaunch::stream));
+  EXPECT_EQ(index("matmul_algorithm", "search"), static_cast<int>(MatmulAlgorithm::search));
   EXPECT_EQ(index("matmul_algorithm", "fastest"), static_cast<int>(MatmulAlgorithm::fastest));
   EXPECT_EQ(index("matmul_algorithm", "fewest_joules"), static_cast<int>(MatmulAlgorithm::fewest_joules));
   EXPECT_EQ(index("matmul_algorithm", "heuristic"), static_cast<int>(MatmulAlgorithm::heuristic));
@@ -106,7 +108,7 @@ TEST(MixedVariants, TheDefaultsAreWhatTheScreeningFoundFaster) {
   const VariantChoice choice = choose_variants({}, false);
   EXPECT_EQ(choice.masters, Masters::split);
   EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
-  EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::search);
+  EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::fitting_tiles);
   EXPECT_EQ(choice.attention_forward, AttentionForward::hopper);
   EXPECT_EQ(choice.attention_backward, AttentionBackward::hopper);
   EXPECT_EQ(choice.attention_plan, cudnn_here() ? AttentionPlan::measured : AttentionPlan::heuristic);
@@ -124,7 +126,7 @@ TEST(MixedVariants, DeterministicDefaultsRepeat) {
 }
 
 TEST(MixedVariants, DeterministicRefusesWhatDoesNotRepeat) {
-  for (const char* measured : {"search", "fewest_joules", "fastest"}) {
+  for (const char* measured : {"fitting_tiles", "search", "fewest_joules", "fastest"}) {
     EXPECT_THROW(choose_variants({{"matmul_algorithm", measured}}, true), stepscope::InputError) << measured;
     EXPECT_NO_THROW(choose_variants({{"matmul_algorithm", measured}}, false)) << measured;
   }
@@ -201,11 +203,19 @@ TEST(MixedVariants, OnlyProductsByJoulesAloneNeedAnEnergyCounter) {
   };
   for (const char* rule : {"search", "fastest", "heuristic"}) EXPECT_EQ(refused(rule), "");
   const auto standard = variants().settle(run, {}, false);
-  EXPECT_EQ(standard.choice.matmul_algorithm, MatmulAlgorithm::search);
+  EXPECT_EQ(standard.choice.matmul_algorithm, why_no_tiles(9) ? MatmulAlgorithm::search : MatmulAlgorithm::fitting_tiles);
   EXPECT_EQ(asked, 0);
   EXPECT_THAT(refused("fewest_joules"), AllOf(HasSubstr("matmul_algorithm=fewest_joules"), HasSubstr("it is a slice")));
   run.why_no_energy_counter = [] { return std::nullopt; };
   EXPECT_EQ(refused("fewest_joules"), "");
+}
+
+TEST(MixedVariants, OtherGpusThanHoppersChooseAmongTheOffers) {
+  mixed::Run run = run_of_ranks(nullptr);
+  for (const int major : {8, 10}) {
+    run.compute_capability_major = major;
+    EXPECT_EQ(variants().settle(run, {}, false).choice.matmul_algorithm, MatmulAlgorithm::search) << major;
+  }
 }
 
 TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
