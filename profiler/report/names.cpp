@@ -25,28 +25,39 @@ size_t top_level(std::string_view s, char c) {
   return std::string_view::npos;
 }
 
-std::string without(std::string s, std::string_view part) {
-  for (size_t at; (at = s.find(part)) != std::string::npos;) s.erase(at, part.size());
-  return s;
+std::string without(std::string_view s, std::string_view part) {
+  std::string out;
+  for (size_t at; (at = s.find(part)) != std::string_view::npos; s.remove_prefix(at + part.size())) out += s.substr(0, at);
+  return out += s;
+}
+
+// A wrapper within a wrapper is peeled like the first one. No library nests more of them; a file that does, thousands of levels deep, would
+// otherwise end the stack.
+constexpr int kMostWrappers = 10;
+
+std::string_view unwrapped_name(std::string_view name, int wrappers) {
+  name = name.substr(0, top_level(name, '('));  // parameters
+  if (const size_t space = top_level(name, ' '); space != std::string_view::npos && !name.starts_with("copy"))
+    name.remove_prefix(space + 1);  // return type
+  const size_t open = top_level(name, '<');
+  std::string_view base = name.substr(0, open);
+  if (const size_t colons = base.rfind("::"); colons != std::string_view::npos) base.remove_prefix(colons + 2);
+  if (wrappers == kMostWrappers) return base;
+  for (const char* wrapper : {"Kernel", "Kernel2", "kernel", "device_kernel"})
+    if (base == wrapper && open != std::string_view::npos && name.back() == '>') {
+      const std::string_view arguments = name.substr(open + 1, name.size() - open - 2);
+      const std::string_view first = arguments.substr(0, top_level(arguments, ',')), inner = unwrapped_name(first, wrappers + 1);
+      if (!first.empty()) return inner.empty() ? first : inner;
+    }
+  return base;
 }
 
 }  // namespace
 
 std::string short_kernel_name(std::string_view full) {
-  std::string name = without(without(std::string(full), kAnonymous), kUnnamed);
-  name = name.substr(0, top_level(name, '('));  // parameters
-  if (const size_t space = top_level(name, ' '); space != std::string::npos && name.compare(0, 4, "copy") != 0)
-    name = name.substr(space + 1);  // return type
-  const size_t open = top_level(name, '<');
-  std::string base = name.substr(0, open);
-  if (const size_t colons = base.rfind("::"); colons != std::string::npos) base = base.substr(colons + 2);
-  for (const char* wrapper : {"Kernel", "Kernel2", "kernel", "device_kernel"})
-    if (base == wrapper && open != std::string::npos && name.back() == '>') {
-      const std::string arguments = name.substr(open + 1, name.size() - open - 2);
-      const std::string inner = short_kernel_name(arguments.substr(0, top_level(arguments, ',')));
-      if (!inner.empty()) return inner;
-    }
-  return base.empty() ? std::string(full) : base;
+  const std::string name = without(without(full, kAnonymous), kUnnamed);
+  const std::string_view base = unwrapped_name(name, 0);
+  return std::string(base.empty() ? full : base);
 }
 
 std::string elide(std::string_view text, size_t width) {

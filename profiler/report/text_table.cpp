@@ -105,11 +105,14 @@ std::string wrapped(const std::string& from_a_file, size_t width, size_t indent)
     const size_t end = std::min(text.find(' ', at), text.size());
     const size_t word = display_width(std::string_view(text).substr(at, end - at));
     if (column > indent && column + word > width) new_line();
+    // Of a part that begins at `at`. Asked once a part: kernel names of megabytes are one part.
+    const auto part_width = [&] {
+      const std::string_view rest = std::string_view(text).substr(at, end - at);
+      return display_width(rest.substr(0, std::min(rest.find(','), rest.size() - 1) + 1));
+    };
     while (at < end) {
       // A word that is longer than a line is cut behind a comma where it has one: names in a list stay whole.
-      const size_t part_end = std::min(text.find(',', at), end - 1) + 1;
-      const size_t part = display_width(std::string_view(text).substr(at, part_end - at));
-      if (column > indent && (at == 0 || text[at - 1] == ',') && column + part > width) new_line();
+      if (column > indent && (at == 0 || text[at - 1] == ',') && column + part_width() > width) new_line();
       const Utf8Character c = utf8_character(text, at);
       if (column > indent && column + c.columns > width) new_line();
       out += text.substr(at, c.bytes);

@@ -36,6 +36,17 @@ TEST(KernelNames, WrappersGiveWhatTheyWrap) {
   EXPECT_EQ(short_kernel_name("void cutlass::device_kernel<foo::FlashKernel<int, bar>>(x)"), "FlashKernel");
 }
 
+// Each level copied the rest: 20 s were not enough.
+TEST(KernelNames, WrappersThousandsOfLevelsDeepAreLeftAtTheTenth) {
+  std::string name = "x";
+  for (int i = 0; i < 9; ++i) name = "Kernel<" + name + ">";
+  EXPECT_EQ(short_kernel_name(name), "x");
+  std::string deep;
+  for (int i = 0; i < 50'000; ++i) deep += "Kernel<";
+  EXPECT_EQ(short_kernel_name(deep + "x" + std::string(50'000, '>')), "Kernel");
+  EXPECT_EQ(short_kernel_name("Kernel<(x)>"), "(x)");
+}
+
 TEST(KernelNames, PlainOnesAndCopiesStayAsTheyAre) {
   for (const char* name : {"ampere_sgemm_128x64_nn", "copy HtoD", "memset", "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "", "<<<", "(x)"})
     EXPECT_EQ(short_kernel_name(name), name);
