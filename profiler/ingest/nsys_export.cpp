@@ -20,6 +20,8 @@ namespace {
 
 constexpr int64_t kPushPopRange = 59;  // ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange
 constexpr int64_t kPidBits = 0x1000000;
+// Of the texts and rows that are read, the longest are names of kernels. SQLite's own limit is a gigabyte.
+constexpr int kLongestValue_bytes = 16 << 20;
 constexpr const char* kWholeGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 
 class Database {
@@ -32,6 +34,7 @@ class Database {
     refuse_cut(path);
     // The file comes from elsewhere: what its schema defines is not trusted, lengths in its pages are checked.
     sqlite3_exec(raw, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON", nullptr, nullptr, nullptr);
+    sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, kLongestValue_bytes);
   }
 
   // SQLite notices missing pages only where it reads them. The header says how long the file was.
@@ -66,8 +69,12 @@ class Database {
         fmt::format("{}: not a readable SQLite export of nsys: {}", source_, db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
   }
 
+  // Refuses a view: it has as many rows as it says, without end from a file of 4 KiB. nsys writes tables.
   std::set<std::string> columns(const std::string& table) const {
     std::set<std::string> names;
+    query(fmt::format("SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{}' COLLATE NOCASE", table), [&](const auto&) {
+      throw stepscope::InputError(fmt::format("{}: {} is a view, expected a table as nsys writes them", source_, table));
+    });
     query(fmt::format("SELECT name FROM pragma_table_info('{}')", table), [&](const auto& row) { names.insert(row.text(0)); });
     return names;
   }

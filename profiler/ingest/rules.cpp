@@ -16,9 +16,13 @@ namespace profiler {
 namespace {
 
 constexpr char kSchema[] = "stepscope.rules/1";
-// std::regex recurses per character; kernel names of a hostile report could end the stack.
-constexpr size_t kSearchedCharacters = 2000;
+// Of a name; a pattern takes each of them times its own length. And of a pattern: std::regex calls itself for every parenthesis.
+constexpr size_t kSearchedCharacters = 2000, kMostPatternCharacters = 1000;
 constexpr int64_t kMostTimes = 1000;
+
+// libstdc++'s search without backtracking. The usual one does not end for `^((a|b)*)+$` in a name that does not fit, and calls itself for
+// every character of one that does, so that a long name ends the stack. It knows no back-references.
+std::regex regex_of(const std::string& pattern) { return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial); }
 
 class Parser {
  public:
@@ -102,8 +106,10 @@ class Parser {
     return v;
   }
   void check_regex(const YAML::Node& n, const std::string& pattern) const {
+    if (pattern.size() > kMostPatternCharacters)
+      fail(n, fmt::format("a regular expression of {} characters, expected at most {}", pattern.size(), kMostPatternCharacters));
     try {
-      std::regex unused(pattern);
+      regex_of(pattern);
     } catch (const std::regex_error& e) {
       fail(n, fmt::format("'{}' is not a regular expression: {}", pattern, e.what()));
     }
@@ -155,7 +161,7 @@ class Searched {
     const auto [at, is_new] = results_.try_emplace({&pattern, text}, false);
     if (is_new) {
       auto expression = expressions_.find(&pattern);
-      if (expression == expressions_.end()) expression = expressions_.emplace(&pattern, std::regex(pattern)).first;
+      if (expression == expressions_.end()) expression = expressions_.emplace(&pattern, regex_of(pattern)).first;
       at->second = std::regex_search(text.substr(0, kSearchedCharacters), expression->second);
     }
     return at->second;

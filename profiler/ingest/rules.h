@@ -7,7 +7,7 @@
 //     - {name: start, begins_with: encoder_forward}
 //     - {name: qkv, begins_with: gemm, from: [start, mlp]}   # only when it follows one of these; without from: whenever another one is on
 //   rules:                          # the first that fits a launch places it
-//     - kernel: layernorm_forward   # regular expression (ECMAScript), searched in the kernel name; at least one of kernel, range, in
+//     - kernel: layernorm_forward   # regular expression (ECMAScript, no \1), searched in the kernel name; at least one of kernel, range, in
 //       range: matmul_forward       # ... in the report's own range path
 //       in: [qkv]                   # only in these sections
 //       previous: softmax           # ... in the name of the launch before; next: of the launch behind

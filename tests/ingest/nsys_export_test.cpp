@@ -416,6 +416,26 @@ TEST(NsysExport, AnOverwrittenPageIsAnError) {
   EXPECT_GE(errors, 4u);
 }
 
+// Both took all memory.
+TEST(NsysExport, ASmallFileWithRowsWithoutEndOrAnEndlessTextIsRefused) {
+  const auto with_strings = [](const std::string& definition) {
+    Export e;
+    two_steps(e);
+    e.reopen();
+    e.run("DROP TABLE StringIds");
+    e.run(definition);
+    e.close();
+    return export_error_of(e.path());
+  };
+  EXPECT_THAT(with_strings("CREATE VIEW stringids AS WITH RECURSIVE c(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM c) "
+                           "SELECT id, 'x' AS value FROM c LIMIT 100000"),
+              HasSubstr("StringIds is a view, expected a table"));
+  EXPECT_EQ(with_strings("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (hex(zeroblob(9000000))))"), "") << "no row";
+  EXPECT_THAT(with_strings("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (hex(zeroblob(9000000)))); "
+                           "INSERT INTO StringIds VALUES (1)"),
+              HasSubstr("too big"));
+}
+
 TEST(NsysExport, CellsThatCannotBeAreRefusedWithTheirPlace) {
   const auto with = [](const std::string& change) {
     Export e;

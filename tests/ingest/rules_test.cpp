@@ -142,6 +142,22 @@ TEST(Rules, ErrorsNameLineAndCause) {
   EXPECT_THAT(rules_error_of(whole + "---\nrules: []\n"), HasSubstr("line 6: a second YAML document begins behind `---`"));
 }
 
+// The first two ended the stack, the third did not end.
+TEST(Rules, NoPatternEndsTheStackOrTakesYears) {
+  const auto pattern = [](const std::string& text) {
+    return kHead + std::string("rules:\n- {kernel: '") + text + "', pass: forward, op: qkv}\n";
+  };
+  const auto nested = [](size_t levels) { return std::string(levels, '(') + "a" + std::string(levels, ')'); };
+  EXPECT_THAT(rules_error_of(pattern(nested(100'000))),
+              HasSubstr("line 4: a regular expression of 200001 characters, expected at most 1000"));
+  const auto placed = [&](const std::string& text, const std::string& name) {
+    return place_by_rules(parse_rules(pattern(text), "x"), kernels({name.c_str()}))[0].has_value();
+  };
+  EXPECT_TRUE(placed("^" + nested(20) + "*$", std::string(2000, 'a')));
+  EXPECT_FALSE(placed("^((a|b|_|[a-z0-9])*)+$", std::string(40, 'a') + "!"));
+  EXPECT_THAT(rules_error_of(pattern("(a)\\1")), HasSubstr("not a regular expression"));
+}
+
 TEST(Rules, TheShippedOnesParse) {
   ASSERT_TRUE(shipped_rules().contains("llm.c"));
   for (const auto& [name, yaml] : shipped_rules()) EXPECT_EQ(parse_rules(yaml, name).name, name);
