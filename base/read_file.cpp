@@ -1,6 +1,7 @@
 #include "base/read_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,9 +35,12 @@ std::optional<std::string> read_file_if_there(const std::filesystem::path& path)
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     fail(path, errno);
   }
+  struct stat status {};
+  if (::fstat(file.fd, &status) == 0 && status.st_size > static_cast<off_t>(kMostReadBytes)) fail(path, EFBIG);
   std::string text;
   char block[65536];
   while (true) {
+    if (text.size() > kMostReadBytes) fail(path, EFBIG);  // a pipe or a device, which do not say their size
     const ssize_t n = ::read(file.fd, block, sizeof block);
     if (n == 0) return text;
     if (n > 0)

@@ -36,6 +36,19 @@ TEST(ReadFile, GivesEveryByteAlsoOfMoreThanOneBlock) {
   EXPECT_NE(read_file("/proc/self/cmdline"), "");  // its size is said to be 0
 }
 
+// It was read until the memory was full.
+TEST(ReadFile, OneLargerThanAnyDocumentIsRefusedWithItsName) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("large")) << "x";
+  fs::resize_file(folder.file("large"), kMostReadBytes + 1);
+  try {
+    read_file(folder.file("large"));
+    ADD_FAILURE() << "read";
+  } catch (const InputError& e) {
+    EXPECT_EQ(std::string(e.what()), folder.file("large") + ": cannot be read: File too large");
+  }
+}
+
 TEST(ReadFile, LeavesNoFileOpen) {
   const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
   const auto before = open_files();
