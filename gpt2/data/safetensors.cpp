@@ -54,8 +54,8 @@ Json parse_header(std::string_view text, const ByteReader& reader) {
     Json header = Json::parse(text, see);
     if (!header.is_object()) reader.fail("header: expected a JSON object of tensors");
     return header;
-  } catch (const Json::exception& e) {
-    reader.fail(fmt::format("header is no JSON: {}", e.what()));
+  } catch (const Json::exception&) {
+    reader.fail("header is no JSON: " + stepscope::why_no_object_in_line(text, reader.source()));
   }
 }
 

@@ -30,7 +30,7 @@ std::map<int64_t, Step> by_step(const Recording& r) {
   std::map<int64_t, Step> steps;
   for (const LaunchRecord& l : r.launches)
     if (!steps[l.step].emplace(LaunchKey{l.activity, l.index}, &l).second)
-      throw stepscope::InputError(fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
+      throw stepscope::InputError(fmt::format("{} {} of step {} is there twice in the recording", name(l.activity), l.index, l.step));
   return steps;
 }
 

@@ -97,8 +97,12 @@ std::vector<Rank> read_ranks(const std::vector<RankRecording>& recordings, const
     Rank& rank = ranks.emplace_back();
     rank.from = &r;
     rank.id = *r.recording.rank;
+    try {
+      rank.traced = find_traced_step(r.recording);
+    } catch (const InputError& e) {
+      throw InputError(fmt::format("{}: {}", r.source, e.what()));
+    }
     rank.document = build_profile(r.recording, run, ceilings, options);
-    rank.traced = find_traced_step(r.recording);
     if (rank.traced) rank.step = rank_step(*rank.traced);
   }
   std::sort(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) { return a.id.rank < b.id.rank; });

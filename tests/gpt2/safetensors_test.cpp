@@ -44,6 +44,8 @@ TEST(Safetensors, a_header_that_is_none_is_refused) {
   refused("{\"a\":", 0, "header is no JSON");
   refused("", 0, "header is no JSON");
   refused("{} {}", 0, "header is no JSON");
+  refused("{\"a\" 1}", 0, "header is no JSON: column 6: no JSON from here on");
+  refused("{\"a\":1e999}", 0, "header is no JSON: column 6: 1e999 is too large for a number");
   refused("{\"\xff\":1}", 0, "header is no JSON");
   refused("[]", 0, "expected a JSON object");
   refused("3", 0, "expected a JSON object");

@@ -372,6 +372,17 @@ TEST(Join, AStepThatIsNotTheSameStepIsRefused) {
   EXPECT_THROW(join_ranks({a, b}, std::nullopt, {}, {}, {}), stepscope::InputError);
 }
 
+TEST(Join, AnOperationThatStandsTwiceIsRefusedWithItsFile) {
+  RankRecording a = ranks::recording(rank(0)), b = ranks::recording(rank(1));
+  b.recording.launches.push_back(b.recording.launches.front());
+  try {
+    join_ranks({a, b}, std::nullopt, {}, {}, {});
+    ADD_FAILURE() << "accepted";
+  } catch (const stepscope::InputError& e) {
+    EXPECT_EQ(e.what(), b.source + ": kernel 0 of step 12 is there twice in the recording");
+  }
+}
+
 TEST(Join, ARankThatWasKilledBeforeItsTracedStepLeavesTheOthersInTheDocument) {
   RankRecording a = ranks::recording(rank(0)), b = ranks::recording(rank(1));
   b.recording.launches.clear();
