@@ -45,8 +45,9 @@ const std::map<std::string, std::string> kPlaceholders = {
     {"--state …", "--state tiny_debug_state.bin"},
     {"[flags]", ""},
     {"COMMAND …", "doctor"},
-    {"scaling profile.json", "scaling one.json"},  // profile.json is of no trainer here
-    {"--record aa.json", "--record new.json"},     // a recording that is there is refused, and other commands read aa.json
+    {"scaling profile.json", "scaling one.json"},    // profile.json is of no trainer here
+    {"--record aa.json", "--record new.json"},       // a recording that is there is refused, and other commands read aa.json
+    {"--checkpoints trained", "--checkpoints new"},  // likewise a folder with checkpoints, and other commands read one of these
     {"FILE", "report.ncu-rep"},
 };
 
@@ -254,6 +255,7 @@ fs::path prepared_folder() {
   for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
   place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
   fs::remove(folder / "baselines" / "fp32-v2" / "MANIFEST.json");
+  place(data / "golden" / "tiny.bin", folder / "trained" / "step-00000100" / "model.bin");
   place(data / "aa" / "cpu-tiny.json", folder / "aa.json");
   place(reports / "mixed_nvtx.ncu-rep", folder / "report.ncu-rep");
   place(reports / "mixed_nvtx.raw.base.csv", folder / "report.csv");

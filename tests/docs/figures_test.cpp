@@ -216,6 +216,33 @@ TEST(Experiments, OfSeveralGpusStandInThePageWithWhatWasPredictedAndMeasured) {
   EXPECT_GE(measured, 5);
 }
 
+// All have the trainer's defaults for arm A, so one command gives them one process of it a round.
+TEST(Experiments, OfTheMixedTrainersDefaultsAreCountedInTheTemplateForCi) {
+  const std::vector<std::string> names = experiments();
+  const auto studies = std::count_if(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("mixed-") &&
+           read(root() / "experiments/studies" / (name + ".yaml")).find("\nbaseline: mixed") == std::string::npos;
+  });
+  EXPECT_THAT(read(root() / "docs/ci/stepscope.yml"),
+              ::testing::HasSubstr("the " + std::to_string(studies) + " studies of the mixed trainer's defaults start " +
+                                   std::to_string(studies + 1) + " processes a round"));
+}
+
+TEST(SeededBugs, OfRanksThatTakeTwoGpusStandInThePage) {
+  std::set<std::string> needed, named;
+  for (const auto& e : fs::directory_iterator(root() / "tests/ranks/bugs")) {
+    const std::string name = e.path().filename().string();
+    if (name.ends_with(".patch") && read(e.path()).find("\nNeeds: two GPUs") != std::string::npos)
+      needed.insert(name.substr(0, name.find('-')));
+  }
+  std::smatch sentence;
+  const std::string page = read(root() / "docs/several-gpus.md");
+  ASSERT_TRUE(std::regex_search(page, sentence, std::regex(R"(([0-9, and]+) take two GPUs)")));
+  for (const std::string& number : numbers_of(sentence[1])) named.insert(number);
+  EXPECT_GT(needed.size(), 2u);
+  EXPECT_EQ(named, needed);
+}
+
 TEST(Experiments, EachStandsInAPageOfTheStudy) {
   std::string study;
   for (const auto& e : fs::directory_iterator(root() / "docs/study")) study += read(e.path());

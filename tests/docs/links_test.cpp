@@ -201,6 +201,40 @@ TEST(PageNames, APageOfAVerdictSaysNothingOfItsMachinesFolders) {
   EXPECT_GT(seen, 10);
 }
 
+TEST(PageNames, FoldersOfCheckpointsAreSpelledAsTheProgramSpellsThem) {
+  ASSERT_THAT(read(root() / "gpt2/training_state.cpp"), ::testing::HasSubstr(R"("step-{:08d}")"));
+  const std::regex spelled(R"(^step-[0-9]{8}(\.kept-[0-9]+)?$)");
+  int seen = 0;
+  for (const Code& code : inline_code(root() / "docs/training.md")) {
+    if (!code.text.starts_with("step-")) continue;
+    ++seen;
+    EXPECT_TRUE(std::regex_match(code.text, spelled)) << code.where << ": `" << code.text << "`";
+  }
+  EXPECT_GT(seen, 1);
+}
+
+TEST(PageNames, EveryReasonThatSlowsAGpuStandsWithItsWord) {
+  const std::string code = read(root() / "base/nvml.h"), page = read(root() / "docs/metrics.md");
+  const std::regex reason(R"re("([a-z_]+)", "[^"]+", true\})re");
+  int seen = 0;
+  for (auto it = std::sregex_iterator(code.begin(), code.end(), reason); it != std::sregex_iterator(); ++it, ++seen)
+    EXPECT_THAT(page, ::testing::HasSubstr("`" + (*it)[1].str() + "`")) << "docs/metrics.md, throttle_reasons";
+  EXPECT_GT(seen, 4);
+}
+
+TEST(PageNames, EveryFolderOfUnityBuildsStandsInThePage) {
+  std::smatch sentence;
+  const std::string page = read(root() / "docs/building.md");
+  ASSERT_TRUE(std::regex_search(page, sentence, std::regex(R"(says which folders take part: ([^.]*)\.)")));
+  int seen = 0;
+  for (const auto& e : fs::directory_iterator(root())) {
+    if (!std::regex_search(read(e.path() / "CMakeLists.txt"), std::regex(R"((^|\n)include\(Unity\))"))) continue;
+    ++seen;
+    EXPECT_THAT(sentence[1].str(), ::testing::HasSubstr("`" + e.path().filename().string() + "/`"));
+  }
+  EXPECT_GT(seen, 3);
+}
+
 TEST(PageNames, EveryStageStandsInTheArchitectureWithItsRank) {
   const std::string page = read(root() / "docs/architecture.md");
   const std::regex stage(R"(stepscope_stage\((\w+) RANK (\d+))");
