@@ -49,7 +49,7 @@ const List<VerdictDocument>& FieldsOf<VerdictDocument>::list() {
 const List<ExperimentSection>& FieldsOf<ExperimentSection>::list() {
   using E = ExperimentSection;
   static const List<E> list{
-      field<&E::question>("question", "", "from the experiment file, as are the next seven"),
+      field<&E::question>("question", "", "from the experiment file, as are the next six"),
       field<&E::hypothesis>("hypothesis", "", "why the change should matter"),
       field<&E::change>("change", "", "what arm B has and arm A has not"),
       field<&E::baseline>("baseline", "", "`defaults`, or the name of a frozen baseline"),
