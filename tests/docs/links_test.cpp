@@ -40,6 +40,34 @@ TEST(Links, AnAnchorIsTheHeadingAsGitHubSpellsIt) {
       ::testing::UnorderedElementsAre("copy-engines-instead-of-nccls-kernels", "at-the-end-all_reduce", "3-a-link"));
 }
 
+// GitHub divides a row at each | without a backslash, in code too, and drops what is too much.
+TEST(Tables, HaveAsManyCellsInEveryRowAsInTheirHead) {
+  const auto dividers = [](const std::string& line) {
+    int n = 0;
+    for (size_t i = 0; i < line.size(); ++i) n += line[i] == '|' && (i == 0 || line[i - 1] != '\\');
+    return n;
+  };
+  int rows = 0;
+  for (const fs::path& page : pages()) {
+    std::istringstream in(read(page));
+    int head = 0;
+    bool block = false;
+    std::string line;
+    for (int n = 1; std::getline(in, line); ++n) {
+      if (line.starts_with("```")) block = !block;
+      if (block || !line.starts_with('|')) {
+        head = 0;
+        continue;
+      }
+      const int cells = dividers(line);
+      if (head == 0) head = cells;
+      ++rows;
+      EXPECT_EQ(cells, head) << page.lexically_relative(root()).string() << ":" << n;
+    }
+  }
+  EXPECT_GT(rows, 1000);
+}
+
 // Files of other projects and of a reader, and one that a page proposes.
 const std::set<std::string> kForeignFiles = {
     "train_gpt2_fp32.cu",
