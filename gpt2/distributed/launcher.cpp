@@ -104,6 +104,9 @@ class Launch {
     // where what it was to save does not fit.
     const bool failed = end.exit_code == 1 || end.exit_code == 2;
     if (interrupted_at_s_ && end.exit_code != 0 && !failed) end.exit_code = 130;
+    // A rank that is told to stop before it listens is killed by that, and the others lose it.
+    const bool began = std::any_of(ends_.begin(), ends_.end(), [](const RankEnd& e) { return e.step > 0; });
+    if (end.exit_code == 130 && !end.last_line.empty() && !began) end.last_line = "interrupted before the first step";
     if (!end.last_line.empty()) fmt::print(stderr, "stepscope: {}\n", end.last_line);
     return end.exit_code;
   }
@@ -181,6 +184,9 @@ class Launch {
       if (WIFSIGNALED(status)) e.signal = WTERMSIG(status);
       if (WIFEXITED(status)) e.exit_code = WEXITSTATUS(status);
       if ((e.signal != 0 || e.exit_code != 0) && kill_at_s_ == 0) kill_at_s_ = seconds_now() + patience_s_;
+      // It did not listen yet, so none has begun and nothing is to be saved: nobody is left to tell the others.
+      const auto rank = static_cast<int>(&e - ends_.data());
+      if (interrupted_at_s_ && e.signal == SIGTERM && page_.slot(rank).step == 0) kill_at_s_ = seconds_now();
     }
   }
 

@@ -110,9 +110,11 @@ class Channel final : public SocketChannel {
   void waits(bool yes) override { set_waits(yes); }
   void now(Phase phase, int64_t step) override {
     const std::lock_guard lock(mutex_);
+    progress_s_ = seconds_now();
+    // A validation or a checkpoint between two steps is no time of the second one, or a hang would be left alone for twenty of them.
+    if (phase == Phase::step && beat_.phase != Phase::step && finished_s_ > 0) finished_s_ = progress_s_;
     beat_.phase = phase;
     beat_.step = step;
-    progress_s_ = seconds_now();
     if (page_) page_->slot(world_.rank).step = step;
   }
   void finished(int64_t step, double loss, double norm) override {

@@ -357,6 +357,24 @@ TEST(SocketChannels, StepsThatAreFinishedInTwosAreNoReasonForImpatience) {
   EXPECT_THAT(errors, Each(""));
 }
 
+// What a validation or a checkpoint takes counted as time of the step behind it, so that a rank that hangs was left alone for 20 of them.
+TEST(SocketChannels, WhatLiesBetweenStepsIsNoTimeOfAStep) {
+  auto channels = socket_channels(2, socket_peers(2), impatient(0.2));
+  const auto errors = in_ranks(2, [&](int r) {
+    ControlChannel& c = *channels[static_cast<size_t>(r)];
+    c.now(Phase::step, 1);
+    for (int64_t step = 1; step <= 5; ++step) {
+      c.finished(step, 1, 1);
+      c.now(Phase::evaluation, step);
+      ::usleep(60'000);
+      c.now(Phase::step, step);
+    }
+    for (int i = 0; r == 1 && i < 90 && !c.failure(); ++i) ::usleep(10'000);  // less than 20 times 60 ms
+    c.all_gather({});
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1"), HasSubstr("does not come to the others"))));
+}
+
 // Stopped like by ctrl-Z or `docker pause`, with all ranks in it.
 int stopped_and_continued() {
   auto channels = socket_channels(2, socket_peers(2), impatient(0.8));

@@ -77,6 +77,17 @@ TEST(Launcher, EndsARankThatIsStoppedWhereEveryOtherWasKilledOrFailed) {
   }
 }
 
+// Ctrl-C right after the start: rank 0 was "killed by signal 15", and the launcher waited 4 s for whoever looked for it.
+TEST(Launcher, EndsAtOnceWhereItIsInterruptedBeforeItsRanksListen) {
+  const auto begin = std::chrono::steady_clock::now();
+  ::testing::internal::CaptureStderr();
+  // Rank 1 has this process interrupted, and rank 0 is a program that does not listen.
+  const std::string script = "[ $STEPSCOPE_RANK = 0 ] || kill -TERM $PPID; exec sleep 20";
+  EXPECT_EQ(launch({"/bin/sh", "-c", script}, 2), 130);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "stepscope: interrupted before the first step\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
 TEST(Launcher, TellsAFailureOfTheLastToEnd) {
   EXPECT_EQ(launch({"/bin/sh", "-c", "sleep 0.0$STEPSCOPE_RANK; exit $((4 * STEPSCOPE_RANK))"}, 2), 4);
 }

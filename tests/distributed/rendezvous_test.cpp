@@ -185,6 +185,25 @@ TEST(Rendezvous, WithoutRankZeroItSaysWhere) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1: rank 0 was not reached at " + address), HasSubstr("Connection refused")));
 }
 
+// It "was not reached within 120 s", a moment after it was.
+TEST(Rendezvous, ARankZeroThatEndsWhileTheOthersGatherWasReached) {
+  const std::string address = fresh_address();
+  const pid_t zero = ::fork();
+  if (zero == 0) {
+    MeetOptions o = quiet();
+    o.say_every_s = 0.02;
+    o.say = [](const std::string& text) {
+      if (text.find("have 2 of 3") != std::string::npos) ::_exit(0);
+    };
+    meet(world_of(0, 3), address, "token", o);
+    ::_exit(1);
+  }
+  const auto errors = in_ranks(1, [&](int) { meet(world_of(1, 3), address, "token", quiet()); });
+  ::waitpid(zero, nullptr, 0);
+  EXPECT_EQ(errors[0],
+            "rank 1: rank 0 was reached at " + address + ", but did not stay until all ranks had come: it closed the connection");
+}
+
 // One rank that is refused beside a run that goes on: rank 0 and rank 1 meet all the same.
 void expect_refused(const std::string& token, uint32_t protocol, const std::string& why) {
   const std::string address = fresh_address();
