@@ -310,9 +310,14 @@ class Run {
     if (o_.on_note) o_.on_note(text);
   }
 
-  // Ranks that read other files, or other versions of them, train on rows that nobody asked for.
+  // Ranks that read other files, or other versions of them, train on rows that nobody asked for. Equal ones may have another name on another
+  // host, so names are compared only where the tokens differ, for the message.
   void compare_data() const {
-    const auto of = [](const TokenSource* s) { return s ? fmt::format("{:016x} of {}", s->fingerprint(), s->describe()) : ""; };
+    const auto tokens = [](const TokenSource* s) { return s ? fmt::format("{:016x}", s->fingerprint()) : ""; };
+    const std::string own = tokens(around_.data.get()) + " " + tokens(around_.validation.get());
+    const std::vector<distributed::Bytes> all = o_.channel->all_gather({own.begin(), own.end()});
+    if (std::all_of(all.begin(), all.end(), [&](const distributed::Bytes& one) { return one == all.front(); })) return;
+    const auto of = [&](const TokenSource* s) { return s ? tokens(s) + " of " + s->describe() : ""; };
     distributed::Identity mine{{"the training data", of(around_.data.get())}, {"the validation data", of(around_.validation.get())}};
     distributed::compare_identities(*o_.channel, mine, "");
   }
@@ -407,14 +412,14 @@ class Run {
     say_where_it_ended(why);
   }
 
-  // The steps of a run that ends early stand in its run.json, where the same full disk does not prevent it: the first reason is the one to
-  // be said.
-  void say_where_it_ended(const std::string& why) const {
+  // The steps of a run that ends early stand in its run.json, where a full disk does not prevent it: the first reason is the one to be said.
+  void write_run_json_if_possible(const std::string& stopped) const {
     try {
-      write_run_json(fmt::format("ended after step {}: {}", done_, why));
+      write_run_json(stopped);
     } catch (const std::exception&) {
     }
   }
+  void say_where_it_ended(const std::string& why) const { write_run_json_if_possible(fmt::format("ended after step {}: {}", done_, why)); }
 
   void save_or_say_where_it_ended() {
     try {
@@ -427,7 +432,7 @@ class Run {
 
   [[noreturn]] void diverged(const std::string& why, int rank = -1) {
     for (; done_ < enqueued_; ++done_) trainer_.finish_step();  // its numbers follow from the ones above
-    write_run_json(why);
+    write_run_json_if_possible(why);
     throw TrainingDiverged(why, rank);
   }
 

@@ -165,6 +165,23 @@ TEST(RanksData, OtherDataOnOneRankIsRefusedBeforeTheFirstStep) {
   std::filesystem::remove_all(folder);
 }
 
+// "Another path may lead to the same tokens": it was refused, though checkpoints go on from there.
+TEST(RanksData, TheSameDataByAnotherNameOnOneRankIsTheSame) {
+  const auto folder = fresh_test_folder();
+  make_shard(folder / "a", 200);
+  make_shard(folder / "b", 200);
+  auto channels = distributed::make_thread_channels(2);
+  const auto errors = in_ranks(2, [&](int r) {
+    LoopOptions o = loop_options(1, 1);
+    o.data = {(folder / (r == 0 ? "a" : "b")).string()};
+    o.channel = channels[static_cast<size_t>(r)].get();
+    ToyTrainer trainer(toy_options());
+    train(trainer, o, {});
+  });
+  EXPECT_THAT(errors, Each(""));
+  std::filesystem::remove_all(folder);
+}
+
 // ---- the same mathematics -------------------------------------------------------------------------------------------------------------
 TEST(RanksTrain, AnyNumberTrainsAsOneDoesOnTheSameRows) {
   // Bitwise: the first loss, which is a sum of the micro-batches' losses in their order; and all ranks among themselves. Later losses

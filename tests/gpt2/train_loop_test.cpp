@@ -376,6 +376,15 @@ TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {
   EXPECT_FALSE(run["steps"][2].contains("loss"));
 }
 
+// The disk was full, and that was all that a user heard of a loss that was nan.
+TEST(TrainLoop, ALossThatIsNotFiniteIsTheReasonAlsoWhereRunJsonDoesNotFit) {
+  ToyTrainer trainer(toy_options());
+  trainer.diverge_at = 3;
+  LoopOptions o = loop_options(10);
+  o.run_json = "/dev/full";
+  EXPECT_THAT([&] { train(trainer, o, {}); }, ::testing::ThrowsMessage<TrainingDiverged>(HasSubstr("step 3: loss is nan")));
+}
+
 TEST(TrainLoop, AGradientNormThatIsNotFiniteStopsTheRunToo) {
   ToyTrainer trainer(toy_options());
   trainer.norm_diverges_at = 2;
