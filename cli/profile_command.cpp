@@ -15,7 +15,9 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "base/process.h"
+#include "base/read_file.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 #include "build_info.inc"
@@ -70,6 +72,8 @@ struct ProfileFlags {
   std::optional<profiler::RankRecord> rank;
 
   bool several_ranks() const { return gpus > 1 || rank; }
+  // One process does it for all, as rank 0's is the run.json of the run.
+  bool keeps_run_json() const { return !keep_recording.empty() && program.empty() && (rank ? rank->rank == 0 : gpus > 1); }
   std::string recorded(const std::string& output) const { return rank ? profiler::file_of_rank(output, rank->rank) : output; }
 };
 
@@ -159,15 +163,27 @@ void say_what_was_left_out(profiler::Recording& recording, const ProfileFlags& f
   if (f.no_counters) recording.missing.push_back({"counters_not_asked", 1, ""});
 }
 
+// What the collector of a rank on a GPU cannot know. `counted`: how the ranks were counted, or that they were not.
+void say_how_it_was_counted(profiler::Recording& recording, const ProfileFlags& f, const profiler::MissingRecord& counted) {
+  say_what_was_left_out(recording, f);
+  if (!f.no_counters) recording.missing.push_back(counted);
+}
+
+// The recording that this rank keeps tells `join` what the document of `--gpus N` tells. One that is not there is missed later.
+void complete_kept_recording(const ProfileFlags& f, const profiler::MissingRecord& counted) {
+  const std::string file = f.recorded(f.keep_recording);
+  if (!std::filesystem::exists(file)) return;
+  profiler::Recording recording = profiler::load_recording(file);
+  say_how_it_was_counted(recording, f, counted);
+  profiler::save_recording(recording, file);
+}
+
 profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectPlan& plan, const profiler::RunInfo& run,
                                  const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu,
                                  const profiler::MissingRecord& counted) {
   std::vector<profiler::RankRecording> recordings = load_ranks(plan, f.gpus);
   if (!cpu)
-    for (profiler::RankRecording& r : recordings) {
-      say_what_was_left_out(r.recording, f);
-      if (!f.no_counters) r.recording.missing.push_back(counted);
-    }
+    for (profiler::RankRecording& r : recordings) say_how_it_was_counted(r.recording, f, counted);
   profiler::JoinOptions join;
   join.links = links_for("--link-ceilings", f.links, recordings);
   profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);
@@ -226,7 +242,8 @@ struct ProfiledRun {
 
 // Ranks that are counted exchange nothing (cli/silent_steps.h), and have no counters of whole passes: in the step that counts those a rank was
 // killed by signal 11 on each of two hosts (two H200s, while NCCL ran on 2026-11-22, in silence on 2026-11-30; the cause is not known). Should one
-// be killed in spite of that, a profile of times is worth more than none.
+// be killed in spite of that, a profile of times is worth more than none. Where a starter made the ranks, each process of `profile` comes to this
+// by itself: a run of ranks ends as a whole, so all see it fail.
 //
 // Gives no document where this process is a rank: its recording is all that it has.
 std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
@@ -263,7 +280,8 @@ std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, 
   ProfiledRun run(f, flags, line, folder, counted);
   stepscope::ChildResult ended = run.start();
   profiler::MissingRecord how{"ranks_counted_in_silence", 1, ""};
-  if (f.gpus > 1 && counted && !(ended.exited && (ended.exit_code == 0 || ended.exit_code == 2))) {
+  const auto is_final = [](int exit_code) { return exit_code == 0 || exit_code == 2 || exit_code == kInterrupted; };
+  if (f.several_ranks() && counted && !(ended.exited && is_final(ended.exit_code))) {
     how = {"ranks_not_counted", 1, ended.exited ? fmt::format("exit code {}", ended.exit_code) : fmt::format("signal {}", ended.signal)};
     say(fmt::format("the ranks ended with {} in a run with counters; once more without", how.detail));
     counted = false;
@@ -271,7 +289,11 @@ std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, 
     ended = run.start();
   }
   check_child(ended, "the profiled trainer");
-  if (f.rank) return std::nullopt;
+  if (f.keeps_run_json()) stepscope::write_output(run_json_beside(f.keep_recording), stepscope::read_file(run.run_json));
+  if (f.rank) {
+    if (!cpu) complete_kept_recording(f, how);
+    return std::nullopt;
+  }
 
   profiler::RunInfo info = profiler::load_run_info(run.run_json);
   info.command = line.text();
@@ -356,7 +378,7 @@ void check_flags_have_a_use(const ProfileFlags& f) {
   if (f.gpus == 1) only_these(f.of_ranks, {}, "expected --gpus N with it");
   if (f.no_counters && !f.metrics.empty()) throw InputError("--metric: --no-counters reads none; leave one of the two out");
   if (!f.rank) return;
-  const std::string who = fmt::format("this process is rank {} of {}", f.rank->rank, f.rank->size);
+  const std::string who = this_process_is(f.rank->rank, f.rank->size);
   if (f.keep_recording.empty())
     throw InputError(
         fmt::format("--keep-recording: expected a file, because {}; `join` makes one document of the recordings that all ranks keep", who));
@@ -370,6 +392,9 @@ void say_where_it_is(const ProfileFlags& f) {
   if (!std::filesystem::exists(file)) fail_without_recording(std::to_string(f.rank->rank), f.rank->size);
   fmt::print(stderr, "recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file, f.rank->rank,
              f.rank->size);
+  if (f.keeps_run_json())
+    fmt::print(stderr, "run.json: {0} (`join --run-json {0} --first-timed-step {1} --timed-steps {2}`)\n",
+               run_json_beside(f.keep_recording), f.warmup, f.trainer.steps);
 }
 
 void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
@@ -392,6 +417,7 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
     if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
   }
   if (f.rank) outputs.emplace_back("--keep-recording of a rank", f.recorded(f.keep_recording));
+  if (f.keeps_run_json()) outputs.emplace_back("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
   check_report_outputs(f.report, inputs, std::move(outputs));
   if (!f.links.empty()) links_for("--link-ceilings", f.links, {});  // not only after the run
   const CatchInterrupt guard;

@@ -20,7 +20,7 @@ std::string new_job() {
 }
 
 void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks) {
-  std::filesystem::remove(plan.output);
+  if (ranks == 1) std::filesystem::remove(plan.output);
   for (int64_t r = 0; ranks > 1 && r < ranks; ++r) {
     std::filesystem::remove(profiler::file_of_rank(plan.output, r));
     if (!plan.raw_trace.empty()) std::filesystem::remove(profiler::file_of_rank(plan.raw_trace, r));
@@ -43,6 +43,10 @@ std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& pla
 
 void fail_without_recording(const std::string& absent, int64_t ranks) {
   throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", absent, ranks));
+}
+
+std::string run_json_beside(const std::string& recording) {
+  return std::filesystem::path(recording).replace_extension(".run.json").string();
 }
 
 std::string links_file(std::vector<std::string> uuids) {

@@ -16,8 +16,11 @@ std::string new_job();
 std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& plan, int64_t ranks);
 // Throws what load_ranks does of these of `ranks` ranks ("1", or "0, 2").
 [[noreturn]] void fail_without_recording(const std::string& absent, int64_t ranks);
-// Files of an earlier run, which a collector would take for another process's.
+// Files of an earlier run, which a collector would take for another process's. Several ranks write none of the plan's own name.
 void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks);
+
+// Where the run.json of the ranks whose recordings are kept is kept for `join --run-json`: "a/run.jsonl" -> "a/run.run.json".
+std::string run_json_beside(const std::string& recording);
 
 // The sweep of `doctor --gpus` for the GPUs of these ranks; nullopt: there is none. `file` "" = the cache; `flag` named it. Throws
 // stepscope::InputError for a file that is no sweep, or one of GPUs of another name.

@@ -31,7 +31,6 @@
 #include "cli/training_log.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
-#include "gpt2/distributed/discover.h"
 #include "gpt2/distributed/rank_page.h"
 #include "gpt2/distributed/watch.h"
 #include "gpt2/evaluation.h"
@@ -393,12 +392,7 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
     if (f.learning_rate->count() > 0) throw stepscope::InputError("--lr: --sweep-learning-rates names the rates; leave one of the two out");
     if (f.ranks.gpus > 1) throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
     only_these(f.ranks.of_several, {}, "--sweep-learning-rates does runs of one GPU each; leave one of the two out");
-    namespace dist = gpt2::distributed;
-    if (const auto world = dist::started_already(dist::process_environment()))
-      throw stepscope::InputError(fmt::format(
-          "--sweep-learning-rates: this process is rank {} of {} (started by {}), and each would do the whole sweep; expected one "
-          "process",
-          world->rank, world->size, world->found_by));
+    refuse_one_of_several("--sweep-learning-rates", "and each would do the whole sweep; expected one process");
     settle_run(settled, f.ranks.total_batch, 1, true);
     if (!sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet}))
       exit_code = kInterrupted;

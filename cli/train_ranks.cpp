@@ -71,12 +71,17 @@ std::vector<std::string> rank_command(const CommandLine& line) {
 void refuse_nested(const RankFlags& f) {
   if (f.rank >= 0 || f.world > 0)
     throw InputError(fmt::format("--gpus {}: starts the ranks itself; expected no --rank and --world with it", f.gpus));
-  if (const auto world = dist::started_already(dist::process_environment()))
-    throw InputError(fmt::format("--gpus {}: this process is already rank {} of {} (started by {}); expected one or the other", f.gpus,
-                                 world->rank, world->size, world->found_by));
+  refuse_one_of_several(fmt::format("--gpus {}", f.gpus), "and would start as many again; expected one or the other");
 }
 
 }  // namespace
+
+std::string this_process_is(int64_t rank, int64_t ranks) { return fmt::format("this process is rank {} of {}", rank, ranks); }
+
+void refuse_one_of_several(const std::string& flag, const std::string& why) {
+  if (const auto world = dist::started_already(dist::process_environment()))
+    throw InputError(fmt::format("{}: {} (started by {}), {}", flag, this_process_is(world->rank, world->size), world->found_by, why));
+}
 
 std::vector<std::string> communicators() { return {"auto", "nccl", "peer", "staged"}; }
 

@@ -42,6 +42,11 @@ struct RankFlags {
 void add_rank_flags(Command& command, RankFlags& flags);
 std::vector<std::string> communicators();  // what --communicator can be
 
+// "this process is rank 1 of 3", of one that somebody started as one of several.
+std::string this_process_is(int64_t rank, int64_t ranks);
+// Throws stepscope::InputError, "FLAG: this process is rank 1 of 3 (started by mpich), WHY", where a starter has made this process one of several.
+void refuse_one_of_several(const std::string& flag, const std::string& why);
+
 // With --gpus N this process only starts the ranks and waits for them: the exit code. nullopt: it trains itself. `trainer` as settled:
 // one that needs GPUs needs N of them. Throws InputError and MachineError.
 std::optional<int> launch_ranks(const RankFlags& flags, const std::string& trainer, const CommandLine& line);

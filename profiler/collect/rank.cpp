@@ -16,14 +16,20 @@ namespace {
 
 struct Starter {
   const char *rank, *size, *job;
+  const char* more = nullptr;  // of the job's name; a job of Slurm has many steps, and a run is one of them
 };
 constexpr std::array<Starter, 5> kStarters = {{
     {"STEPSCOPE_RANK", "STEPSCOPE_WORLD", "STEPSCOPE_JOB"},
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID"},  // the batch script itself has no STEP_NUM_TASKS
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID"},  // the batch script itself has no STEP_NUM_TASKS
     {"PMI_RANK", "PMI_SIZE", "PMI_JOBID"},
 }};
+
+std::string job_of(const Environment& environment, const Starter& s) {
+  const std::string job = environment(s.job), more = s.more ? environment(s.more) : "";
+  return job + (job.empty() || more.empty() ? "" : ".") + more;
+}
 
 std::optional<int64_t> whole(const std::string& text) {
   int64_t v = 0;
@@ -86,7 +92,7 @@ std::optional<RankRecord> rank_from(const Environment& environment, const std::s
     RankRecord r;
     r.rank = *rank;
     r.size = *size;
-    r.job = job.empty() ? environment(s.job) : job;
+    r.job = job.empty() ? job_of(environment, s) : job;
     return r;
   }
   return std::nullopt;

@@ -121,10 +121,15 @@ TEST(RankProfile, one_that_mpirun_started_keeps_its_recording_for_join) {
   EXPECT_FALSE(std::filesystem::exists(folder / "profile.json"));
   EXPECT_EQ(slurp(folder / "r.jsonl"), "of a run before") << "no rank writes it";
   const std::string out = folder / "both.json";
-  const Outcome joined =
-      stepscope("join " + (folder / "r.rank0.jsonl").string() + " " + (folder / "r.rank1.jsonl").string() + " --out " + out);
+  // Rank 0's run.json, which was lost with a temporary folder.
+  EXPECT_THAT(o.err, HasSubstr("run.json: r.run.json (`join --run-json r.run.json --first-timed-step 1 --timed-steps 3`)"));
+  const Outcome joined = stepscope("join " + (folder / "r.rank0.jsonl").string() + " " + (folder / "r.rank1.jsonl").string() + " --out " +
+                                   out + " --run-json " + (folder / "r.run.json").string() + " --first-timed-step 1 --timed-steps 3");
   EXPECT_EQ(joined.exit_code, 0) << joined.err;
-  EXPECT_EQ(json::parse(slurp(out))["ranks"].size(), 2u);
+  const json both = json::parse(slurp(out));
+  EXPECT_EQ(both["ranks"].size(), 2u);
+  EXPECT_EQ(both["run"]["trainer"], "reference");
+  EXPECT_EQ(both["timing"]["step_time_ns"]["samples"].size(), 3u);
   std::filesystem::remove_all(folder);
 }
 

@@ -197,13 +197,25 @@ TEST(Ranks, SeveralAreRefusedWhereTheyAreStartedAlready) {
                               "PMI_RANK=0 PMI_SIZE=2 STEPSCOPE_RANK=1 STEPSCOPE_WORLD=3 STEPSCOPE_LOCAL_RANK=1 "
                               "STEPSCOPE_TOKEN=t STEPSCOPE_RENDEZVOUS=unix:@nowhere CUDA_VISIBLE_DEVICES=");
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("already rank 1 of 3 (started by stepscope)"));
+  EXPECT_THAT(o.err, HasSubstr("this process is rank 1 of 3 (started by stepscope)"));
 }
 
 TEST(Ranks, SeveralAreRefusedInEachProcessOfMpiexecThoughItSaysNoAddress) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --steps 1", "PMI_RANK=1 PMI_SIZE=3 CUDA_VISIBLE_DEVICES=");
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("already rank 1 of 3 (started by mpich)"));
+  EXPECT_THAT(o.err, HasSubstr("this process is rank 1 of 3 (started by mpich)"));
+}
+
+// Each of them started as many ranks again, which measured the same links at the same time and replaced each other's file.
+TEST(Ranks, ASweepOfLinksIsRefusedWhereTheyAreStartedAlready) {
+  const fs::path folder = fresh_folder();
+  const Outcome o = stepscope("doctor --gpus 2 --communicator staged --most-mib 1 --links " + (folder / "links.json").string(),
+                              "PMI_RANK=1 PMI_SIZE=3 CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_EQ(o.err,
+            "stepscope: --gpus 2: this process is rank 1 of 3 (started by mpich), and would start as many again; expected one process\n");
+  EXPECT_FALSE(fs::exists(folder / "links.json"));
+  fs::remove_all(folder);
 }
 
 TEST(Ranks, MoreThanAHostTakesAreNotStarted) {

@@ -28,6 +28,12 @@ TEST(RankOfProcess, IsThatOfTheInnermostStarter) {
   const std::map<std::string, std::string> slurm{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}};
   EXPECT_EQ(found(slurm)->rank, 3);
   EXPECT_EQ(found(slurm)->job, "77");
+  // Two steps of one job of Slurm are two runs, whose ranks do not belong together.
+  auto step = slurm;
+  step["SLURM_STEP_ID"] = "2";
+  EXPECT_EQ(found(step)->job, "77.2");
+  // An Open MPI that does not know the first of its names has the second.
+  EXPECT_EQ(found({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_MCA_ess_base_jobid", "9"}})->job, "9");
   auto inside = slurm;
   inside.insert({{"STEPSCOPE_RANK", "1"}, {"STEPSCOPE_WORLD", "2"}});
   EXPECT_EQ(found(inside)->rank, 1);

@@ -19,6 +19,7 @@ class TwoRanks : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = fresh_folder();
+    std::ofstream(folder_ / "r.jsonl") << "of a run before";
     outcome_ = stepscope("profile --trainer reference --gpus 2 --steps 8 --warmup 2 --traced-steps 2 --out " + file("p.json") +
                          " --trace " + file("t.json") + " --keep-recording " + file("r.jsonl"));
   }
@@ -79,6 +80,18 @@ TEST_F(TwoRanks, files_that_are_named_by_the_rank_are_no_other_file) {
     EXPECT_THAT(o.err, HasSubstr("expected a file for each")) << line;
   }
   EXPECT_EQ(slurp(folder_ / "tokens.rank1.json"), "mine");
+}
+
+// `--keep-recording r.jsonl` removed r.jsonl, which no rank writes.
+TEST_F(TwoRanks, leave_the_file_alone_whose_name_they_put_their_rank_into) { EXPECT_EQ(slurp(folder_ / "r.jsonl"), "of a run before"); }
+
+TEST_F(TwoRanks, are_joined_with_the_run_json_that_is_kept_beside_their_recordings) {
+  const Outcome both = stepscope("join " + file("r.rank0.jsonl") + " " + file("r.rank1.jsonl") + " --out " + file("again.json") +
+                                 " --run-json " + file("r.run.json") + " --first-timed-step 2 --timed-steps 8");
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  const json again = json::parse(slurp(folder_ / "again.json")), first = json::parse(slurp(folder_ / "p.json"));
+  for (const char* section : {"timing", "ops", "world"}) EXPECT_EQ(again[section], first[section]) << section;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "r.run.rank1.json"));
 }
 
 TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_missing) {
