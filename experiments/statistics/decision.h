@@ -73,8 +73,8 @@ struct Decision {
   std::optional<Interval> interval;   // of the log ratio, 1 - alpha
   std::optional<double> p_value;      // t, two-sided
   std::optional<double> sign_flip_p;  // exact; only asked where the interval excludes 0
-  // min(1, planned looks x the smallest p of the looks so far): one level over a campaign can be compared with it. Absent: an older
-  // document.
+  // min(1, planned looks x the smallest p of the looks so far), and at most Thresholds::alpha where a look reached its level: one level over a
+  // campaign can be compared with it. Absent: an older document.
   std::optional<double> campaign_p;
   std::optional<double> equivalence_p;
   std::optional<double> detectable_effect;  // ratio - 1 that this many pairs of this spread call different with `power`

@@ -202,9 +202,13 @@ const List<Statistics>& FieldsOf<Statistics>::list() {
       field<&S::ratio_interval>("ratio_interval", "", "at level 1 - alpha: valid whatever look ended the run"),
       field<&S::p_value>("p_value", "", "t test, two-sided"),
       field<&S::sign_flip_p_value>("sign_flip_p_value", "", "exact sign-flip test; only asked where the interval excludes 1"),
-      field<&S::campaign_p_value>("campaign_p_value", "", "smallest p of the looks so far × planned looks: Holm corrects this one"),
+      field<&S::campaign_p_value>("campaign_p_value", "",
+                                  "smallest p of the looks so far × planned looks, and at most `thresholds.alpha` where a look reached its "
+                                  "level: Holm corrects this one"),
       field<&S::equivalence_p_value>("equivalence_p_value", "", "larger of the two one-sided tests"),
-      field<&S::minimum_detectable_effect_pct>("minimum_detectable_effect_pct", "%", "found 4 times in 5 by so many pairs of this spread"),
+      field<&S::minimum_detectable_effect_pct>("minimum_detectable_effect_pct", "%",
+                                               "the t test of so many pairs of this spread finds it 4 times in 5; with the exact test, "
+                                               "which must agree, 7 pairs find it 3 times in 5"),
       field<&S::within_pair_error>("within_pair_error", "", "error of the log ratio, pooled over pairs"),
       field<&S::process_modes>("process_modes", "", "pairs spread much more than their own errors"),
   };
@@ -276,7 +280,7 @@ const List<SustainedArm>& FieldsOf<SustainedArm>::list() {
 const List<SelfCheckResult>& FieldsOf<SelfCheckResult>::list() {
   using C = SelfCheckResult;
   static const List<C> list{
-      field<&C::check>("check", "", "settled, cycle, order, power, host, stalls, burst or energy"),
+      field<&C::check>("check", "", "settled, cycle, order, power, host, stalls, burst, energy or pieces"),
       field<&C::notice>("notice", "", "something to know before believing the verdict, which it does not change"),
       field<&C::value>("value", "", "in the unit of the sentence, mostly percent"),
       field<&C::limit>("limit", "", "above it, a notice"),

@@ -121,7 +121,7 @@ const List<AloneRun>& FieldsOf<AloneRun>::list() {
       field<&R::device, &D::sampled_power_w>("sampled_power_w", "W", "mean of NVML's means over one second"),
       field<&R::device, &D::temperature_c>("temperature_c", "°C", "highest"),
       field<&R::device, &D::joules>("joules", "J", "by the energy counter, interpolated between its changes"),
-      field<&R::joules_per_step>("joules_per_step", "J", "joules / steps"),
+      field<&R::joules_per_step>("joules_per_step", "J", "joules / all steps of that time, stalls too"),
       field<&R::device, &D::samples>("samples", "", "so many of clock and temperature"),
       field<&R::device, &D::throttle_reasons>("throttle_reasons", "", "all bits seen, nvmlClocksEventReasons"),
       optional_field<&R::device, &D::absent>("environment_absent", "", "why there is no sample"),

@@ -261,6 +261,32 @@ TEST(campaign, takes_back_a_claim_that_would_not_survive_holm) {
   EXPECT_EQ(two[2].verdict, Verdict::faster);
 }
 
+// 3 looks times p = .0075 would be .0225 and above the level of all looks together, which is what the look's own .0085 stands for.
+TEST(campaign, of_one_experiment_keeps_what_a_look_of_several_claims) {
+  // One pair of another size: t = 1 + n / 5.31 over n of them, 3.26 over all 12, and all of one sign.
+  std::vector<PairValue> weak(12, {-0.003, {}});
+  weak[0].log_ratio *= 1 + 5.31;
+  Thresholds t;
+  t.looks = sequential_looks();
+  const Decision claim = decide(weak, t, 3);
+  ASSERT_EQ(claim.verdict, Verdict::faster) << claim.sentence;
+  ASSERT_GT(3 * *claim.p_value, 0.0222);
+  EXPECT_EQ(*claim.campaign_p, 0.02);
+  std::vector<Decision> alone{claim};
+  correct_for_campaign(alone, t);
+  EXPECT_EQ(alone[0].verdict, Verdict::faster) << alone[0].sentence;
+  std::vector<Decision> beside{claim, decide(pairs(0, 0.1, 12), t, 3)};
+  correct_for_campaign(beside, t);
+  EXPECT_EQ(beside[0].verdict, Verdict::undecided) << "one of two tests";
+  // An earlier look that reached its level counts when a later one blurs it; a p value above every level is multiplied as it is.
+  std::vector<PairValue> blurred(weak.begin(), weak.end());
+  t.looks = {{12, 0.0085, 0.024, 0.0085}, {14, 0.0085, 0.024, 0.0085}, {16, 0.0085, 0.024, 0.0085}};
+  for (const double v : {0.05, -0.05}) blurred.push_back({v, {}});
+  EXPECT_EQ(*decide(blurred, t, 2).campaign_p, 0.02);
+  t.looks[0].alpha = 0.007;
+  EXPECT_DOUBLE_EQ(*decide(blurred, t, 2).campaign_p, 3 * *claim.p_value);
+}
+
 TEST(campaign, of_eight_experiments_without_an_effect_rarely_claims_one) {
   Thresholds t;
   t.minimum_effect = 1e-9;  // the level of the test alone
