@@ -419,6 +419,7 @@ class Rounds {
       return;
     }
     plan.thresholds.looks = extended_looks(n, n);
+    plan.thresholds.looks[0].alpha = log.decision.alpha;  // their interval stands beside the verdict's
     plan.steps_again = false;
     plan.seed = p_.seed + 1 + k;
     Hooks hooks = h_;

@@ -6,9 +6,12 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/errors.h"
+#include "base/json_place.h"
 
 namespace experiments {
 namespace {
@@ -43,11 +46,11 @@ void check_blocks(const ordered_json& pair, double log_ratio, const std::string&
 }
 
 // One measurement counts once: two that agree in every digit of every time are one.
-void refuse_twins(const ordered_json& rows, const std::string& source, const char* key) {
+void refuse_twins(const ordered_json& pairs, const std::string& source) {
   std::map<std::string, size_t> seen;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (const auto [first, is_new] = seen.emplace(rows[i].dump(), i); !is_new)
-      throw stepscope::InputError(fmt::format("{}: {}[{}] is {}[{}] once more", source, key, i, key, first->second));
+  for (size_t i = 0; i < pairs.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(pairs[i].dump(), i); !is_new)
+      throw stepscope::InputError(fmt::format("{}: pairs[{}] is pairs[{}] once more", source, i, first->second));
 }
 
 }  // namespace
@@ -141,20 +144,23 @@ ordered_json runs_to_json(std::span<const AloneRun> runs) {
 std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string& source) {
   if (!runs.is_array()) throw stepscope::InputError(fmt::format("{}: runs: expected a list", source));
   std::vector<AloneRun> out;
+  std::map<std::pair<int, char>, size_t> in_round;
   for (const ordered_json& row : runs) {
     AloneRun r;
+    const stepscope::JsonPlace place{source, fmt::format("runs[{}]", out.size())};
+    const auto whole = [&](const char* key, int& v) { place.in(key).get(row.at(key), v); };
     try {
       const std::string arm = row.at("arm").get<std::string>();
       r.arm = arm.empty() ? '?' : arm[0];
-      r.pair = row.at("pair").get<int>();
-      r.position = row.at("position").get<int>();
+      whole("pair", r.pair);
+      whole("position", r.position);
       r.at_s = row.at("at_s").get<double>();
       r.start_s = row.value("start_s", 0.0);
       r.settle_s = row.at("settle_s").get<double>();
-      r.settle_steps = row.at("settle_steps").get<int>();
-      r.steps = row.at("steps").get<int>();
+      whole("settle_steps", r.settle_steps);
+      whole("steps", r.steps);
       r.total_ns = row.at("total_ns").get<double>();
-      r.stalls = row.at("stalls").get<int>();
+      whole("stalls", r.stalls);
       r.stalled_ns = row.value("stalled_ns", 0.0);
       r.full_clock_absent = row.value("full_clock_absent", "");
       r.device.samples = row.value("samples", 0);
@@ -170,7 +176,10 @@ std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string
     if ((r.arm != 'A' && r.arm != 'B') || r.steps < 1 || !(r.total_ns > 0) || !std::isfinite(r.total_ns))
       throw stepscope::InputError(
           fmt::format("{}: runs[{}]: expected an arm A or B with counted steps and their time", source, out.size()));
-    if (r.pair < 0) throw stepscope::InputError(fmt::format("{}: runs[{}].pair: expected 0 or more", source, out.size()));
+    // One of the two would be the round's, the other gone without a word.
+    if (const auto [first, is_new] = in_round.emplace(std::pair(r.pair, r.arm), out.size()); !is_new)
+      throw stepscope::InputError(
+          fmt::format("{}: runs[{}] is of arm {} in round {}, as runs[{}] is", source, out.size(), r.arm, r.pair, first->second));
     if (const auto step_ns = number(row, "step_ns"); step_ns && !alike(*step_ns, r.step_ns()))
       throw stepscope::InputError(
           fmt::format("{}: runs[{}].step_ns is {:.6g}, its total_ns and steps say {:.6g}", source, out.size(), *step_ns, r.step_ns()));
@@ -189,7 +198,6 @@ std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string
     r.spread_second = number(row, "spread_second");
     out.push_back(std::move(r));
   }
-  refuse_twins(runs, source, "runs");
   return out;
 }
 
@@ -203,7 +211,7 @@ std::vector<PairValue> pair_values_from_json(const ordered_json& pairs, const st
     check_blocks(row, *value, fmt::format("{}: pairs[{}]", source, out.size()));
     out.push_back({*value, number(row, "error")});
   }
-  refuse_twins(pairs, source, "pairs");
+  refuse_twins(pairs, source);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "base/json_place.h"
 #include "base/json_read.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
@@ -218,12 +219,19 @@ void resample_recordings(const std::vector<std::string>& files, Thresholds t, co
       throw InputError(
           fmt::format("{}: expected a {} or {} document, as `experiment aa --record` writes it", file, kTurnsSchema, kAloneSchema));
     const bool alone = d["schema"] == kAloneSchema;
+    const stepscope::JsonPlace place{file, ""};
+    const auto text = [&](const char* key) {
+      std::string out;
+      if (d.contains(key)) place.in(key).get(d.at(key), out);
+      return out;
+    };
+    const std::string heading = fmt::format("{} on {}, {}", text("what"), text("device"), text("at"));
     // By the plan of how it was recorded, unless told otherwise.
     t.looks = looks(alone ? Procedure::alone : Procedure::in_turns);
     const auto pairs = alone ? sustained_values(runs_from_json(d.at("runs"), file)) : pair_values_from_json(d.at("pairs"), file);
     const auto rates = resampled(pairs, t);
     if (!rates) throw InputError(fmt::format("{}: {}", file, too_few(pairs, t)));
-    fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""), *rates);
+    fmt::print("{}: {}\n{}", file, heading, *rates);
   }
 }
 

@@ -83,15 +83,35 @@ void check_steps(const WorkloadSection& was, const WorkloadSection& now, std::ve
       out.push_back(fmt::format("{}: its verdict is {}, and arm {} did not pass the gate", was.workload, name(was.verdict), arm));
 }
 
+// What ended without an answer cannot be computed again, and claims nothing.
+void check_without_answer(const WorkloadSection& w, const Thresholds& t, std::vector<std::string>& out) {
+  WorkloadSection again = w;
+  if (w.statistics.reason == reason::kInterrupted && w.statistics.verdict != Verdict::undecided) {
+    out.push_back(
+        fmt::format("{}: statistics.verdict is {}, and its reason is {}", w.workload, name(w.statistics.verdict), w.statistics.reason));
+    again.statistics.verdict = Verdict::undecided;
+  }
+  conclude(again, t);
+  if (w.verdict != again.verdict)
+    out.push_back(fmt::format("{}: its verdict is {}, its statistics make it {}", w.workload, name(w.verdict), name(again.verdict)));
+}
+
 }  // namespace
 
 std::vector<std::string> contradictions(const VerdictDocument& document) {
   std::vector<std::string> out;
   VerdictDocument again = document;
   decide_again(again);
+  const Thresholds t = thresholds_of(document);
+  if (const double bound_pct = 100 * t.equivalence_bound(); !alike(document.thresholds.equivalence_bound_pct, bound_pct))
+    out.push_back(fmt::format("thresholds.equivalence_bound_pct is {}, its minimum_effect_pct makes it {}",
+                              document.thresholds.equivalence_bound_pct, bound_pct));
   for (size_t i = 0; i < document.workloads.size(); ++i) {
     const WorkloadSection& w = document.workloads[i];
-    if (w.statistics.verdict == Verdict::invalid || w.statistics.reason == reason::kInterrupted) continue;
+    if (w.statistics.verdict == Verdict::invalid || w.statistics.reason == reason::kInterrupted) {
+      check_without_answer(w, t, out);
+      continue;
+    }
     for (size_t n = 0; n < w.pairs.size(); ++n)
       if (const auto value = log_ratio_of(w.pairs[n]); value && !alike(*value, w.pairs[n].log_ratio))
         out.push_back(fmt::format("{}: pairs[{}].log_ratio is {:.6f}, its blocks say {:.6f}", w.workload, n, w.pairs[n].log_ratio, *value));

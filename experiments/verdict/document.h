@@ -264,8 +264,8 @@ struct NoVerdict : stepscope::InputError {
   using InputError::InputError;
 };
 
-// Throws NoVerdict, and stepscope::InputError naming the file and the field: one that is missing, unknown or of another type, a content that
-// does not fit the hash inside (schema 2 only; schema 1 has none).
+// Throws NoVerdict, and stepscope::InputError naming the file and the field: one that is missing, unknown or of another type, a level or look
+// with which nothing can be decided, a content that does not fit the hash inside (schema 2 only; schema 1 has none).
 VerdictDocument load_verdict(const std::filesystem::path& file);
 VerdictDocument verdict_from_json(const Json& json, const std::string& source);
 // With its content_sha256 at the end. Throws stepscope::InputError for a number that is not finite.

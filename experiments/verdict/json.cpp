@@ -86,6 +86,27 @@ void look(const Json& was, const Json& now, const std::string& path, std::vector
   }
 }
 
+// A decision is made again with these: a look that no plan has, or a level that has no quantile, would end a command over all files.
+void check_plan(const VerdictDocument& d, const Place& place) {
+  const Place thresholds = place.in("thresholds");
+  const auto share = [](const Place& of, double v) { of.type(v > 0 && v < 1, "a number above 0 and below 1"); };
+  share(thresholds.in("alpha"), d.thresholds.alpha);
+  share(thresholds.in("power"), d.thresholds.power);
+  thresholds.in("minimum_effect_pct").type(d.thresholds.minimum_effect_pct >= 0, "0 or more");
+  for (size_t i = 0; i < d.thresholds.looks.size(); ++i) {
+    const LookSection& l = d.thresholds.looks[i];
+    const Place look = thresholds.in("looks").in(i);
+    look.in("pairs").type(l.pairs >= 2, "at least 2");
+    share(look.in("alpha"), l.alpha);
+    share(look.in("equivalence_alpha"), l.equivalence_alpha);
+    if (l.sign_flip_alpha) share(look.in("sign_flip_alpha"), *l.sign_flip_alpha);
+  }
+  const auto looks = std::ssize(d.thresholds.looks);
+  for (size_t i = 0; i < d.workloads.size(); ++i)
+    if (const int64_t look = d.workloads[i].statistics.look; look < 1 || (looks > 0 && look > looks))
+      place.in("workloads").in(i).in("statistics").in("look").fail(fmt::format("found {}, expected one of thresholds.looks, from 1", look));
+}
+
 }  // namespace
 
 bool says_the_same(const Json& a, const Json& b) { return differences(a, b).empty(); }
@@ -121,6 +142,7 @@ VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
   }
   VerdictDocument out;
   read_object(d, out, place);
+  check_plan(out, place);
   return out;
 }
 

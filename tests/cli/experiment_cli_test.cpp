@@ -598,6 +598,12 @@ TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
   EXPECT_THAT(text.out, ::testing::AllOf(HasSubstr("its verdict cannot be read"), HasSubstr("never run")));
   std::ofstream(root_ / "no.json") << R"({"schema": 7})";
   EXPECT_EQ(run("resample " + (root_ / "no.json").string()).exit_code, 2);
+  json recorded{{"schema", "stepscope.aa/1"}, {"what", 5}};
+  for (int i = 0; i < 12; ++i) recorded["pairs"].push_back({{"log_ratio", 1e-4 * i}});
+  std::ofstream(root_ / "no.json") << recorded;
+  const Outcome no_text = run("resample " + (root_ / "no.json").string());
+  EXPECT_EQ(no_text.exit_code, 2);
+  EXPECT_THAT(no_text.err, HasSubstr("no.json: what: expected a string"));
 }
 
 }  // namespace

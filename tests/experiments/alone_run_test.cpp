@@ -365,7 +365,10 @@ TEST(run_log, has_every_field_of_a_process_in_its_json) {
   };
   refused([](auto& runs) { runs[0]["step_ns"] = 1; });
   refused([](auto& runs) { runs[0]["pair"] = -4; });
+  refused([](auto& runs) { runs[0]["pair"] = 3.5; });  // was read as round 3
+  refused([](auto& runs) { runs[0]["steps"] = 330.5; });
   refused([](auto& runs) { runs.push_back(runs[0]); });
+  refused([](auto& runs) { runs[1].update({{"arm", "B"}, {"pair", 3}}); });  // the first of the two was dropped without a word
 }
 
 // A pair with what its blocks say, and one without; of audits that are equally far from their limits the first stays.

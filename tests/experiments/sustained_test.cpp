@@ -199,6 +199,9 @@ TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
   ASSERT_EQ(log.pairs.size(), 4u);
   ASSERT_TRUE(log.equal_clocks);
   EXPECT_EQ(log.equal_clocks->by, EqualClocksBy::turns);
+  const PairedRatio& ratio = log.equal_clocks->ratio;
+  EXPECT_LT(log.decision.alpha, 0.02);
+  EXPECT_DOUBLE_EQ(ratio.interval.high, t_interval(ratio.log_ratio, log.decision.alpha).high) << "at the level of the verdict's";
   EXPECT_NEAR(log.equal_clocks->ratio.log_ratio.mean, model.at_one_clock(launches), 0.004);
   EXPECT_LT(log.decision.log_ratio->mean, log.equal_clocks->ratio.log_ratio.mean - 0.008);
   EXPECT_EQ(log.decision.look, 1);

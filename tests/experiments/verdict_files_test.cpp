@@ -287,6 +287,26 @@ TEST(edited_by_hand, a_changed_number_is_refused_when_the_file_is_read) {
   EXPECT_THAT(error_of(d), HasSubstr("changed by hand"));
 }
 
+// Each of these ended `experiment check` with a sentence of Boost or of std::vector that named no file, and the files behind it were not read.
+TEST(edited_by_hand, a_plan_with_which_nothing_can_be_decided_is_refused_when_the_file_is_read) {
+  const auto error_with = [](const char* pointer, const Json& value) {
+    Json d = first_schema(false);
+    d[Json::json_pointer(pointer)] = value;
+    return error_of(d);
+  };
+  EXPECT_EQ(error_with("/workloads/0/statistics/look", 2),
+            "v.json: workloads[0].statistics.look: found 2, expected one of thresholds.looks, from 1");
+  EXPECT_THAT(error_with("/workloads/0/statistics/look", 0), HasSubstr("statistics.look: found 0"));
+  EXPECT_THAT(error_with("/workloads/0/statistics/look", -1), HasSubstr("statistics.look: found -1"));
+  EXPECT_EQ(error_with("/thresholds/looks/0/alpha", 0.0), "v.json: thresholds.looks[0].alpha: expected a number above 0 and below 1");
+  EXPECT_THAT(error_with("/thresholds/looks/0/equivalence_alpha", 1.5), HasSubstr("looks[0].equivalence_alpha: expected"));
+  EXPECT_THAT(error_with("/thresholds/looks/0/sign_flip_alpha", -0.1), HasSubstr("looks[0].sign_flip_alpha: expected"));
+  EXPECT_THAT(error_with("/thresholds/looks/0/pairs", -12), HasSubstr("looks[0].pairs: expected at least 2"));
+  EXPECT_THAT(error_with("/thresholds/alpha", 2), HasSubstr("thresholds.alpha: expected"));
+  EXPECT_THAT(error_with("/thresholds/power", 1.0), HasSubstr("thresholds.power: expected"));
+  EXPECT_THAT(error_with("/thresholds/minimum_effect_pct", -200), HasSubstr("minimum_effect_pct: expected 0 or more"));
+}
+
 TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever_the_hash_says) {
   ASSERT_THAT(contradictions(decided()), IsEmpty());
   const auto found = [](void (*edit)(VerdictDocument&)) {
@@ -316,6 +336,18 @@ TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.minimum_detectable_effect_pct.reset(); }),
               HasSubstr("workloads[0].statistics.minimum_detectable_effect_pct is left out"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.verdict = Verdict::same; }), HasSubstr("its workloads make it faster"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.thresholds.equivalence_bound_pct = 9; }),
+              HasSubstr("thresholds.equivalence_bound_pct is 9, its minimum_effect_pct makes it 0.5"));
+  // What gave no answer claims none.
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.verdict = Verdict::invalid; }),
+              HasSubstr("its verdict is faster, its statistics make it invalid"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.reason = reason::kInterrupted; }),
+              HasSubstr("statistics.verdict is faster, and its reason is interrupted"));
+  EXPECT_THAT(found([](VerdictDocument& d) {
+                d.workloads[0].statistics.reason = reason::kInterrupted;
+                d.workloads[0].statistics.verdict = Verdict::undecided;
+              }),
+              HasSubstr("its verdict is faster, its statistics make it undecided"));
 }
 
 TEST_F(VerdictFiles, a_prediction_is_earlier_only_when_the_measured_revision_holds_it) {
