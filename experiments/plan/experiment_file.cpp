@@ -295,8 +295,8 @@ Experiment find_experiment(const fs::path& folder, const std::string& name) {
   if (name.find('/') != std::string::npos || fs::path(name).extension() == ".yaml") return read_experiment(name);
   const fs::path file = folder / (name + ".yaml");
   if (fs::exists(file)) return read_experiment(file);
-  std::vector<std::string> known;
-  for (const Experiment& e : read_experiments(folder)) known.push_back(e.name);
+  std::vector<std::string> known;  // by their files: one that cannot be read is not what was asked for
+  for (const fs::path& other : experiment_files(folder)) known.push_back(other.stem().string());
   throw InputError(fmt::format("no experiment '{}' in {}; known: {}", name, folder.string(),
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }

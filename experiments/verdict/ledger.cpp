@@ -61,6 +61,14 @@ struct Fields {
   }
 };
 
+// True of no file and of an empty one.
+bool ends_with_its_line(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return true;
+  in.seekg(-1, std::ios::end);
+  return in.get() == '\n';
+}
+
 }  // namespace
 
 std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
@@ -96,7 +104,8 @@ std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
 
 void append_to_ledger(const std::filesystem::path& file, const LedgerEntry& entry) {
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  const std::string line = line_of(entry) + "\n";
+  // An editor may have left the last line without its end: two entries in one line would be none.
+  const std::string line = (ends_with_its_line(file) ? "" : "\n") + line_of(entry) + "\n";
   const gpt2::Descriptor out(open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (!out || write(out.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) || fsync(out.get()) != 0)
     throw stepscope::InputError(fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));

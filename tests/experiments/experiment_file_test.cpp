@@ -236,6 +236,8 @@ TEST(experiment_files, are_files_and_an_unknown_name_is_told_which_there_are) {
   std::filesystem::create_directory(folder / "folder.yaml");
   EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: a, b");
   EXPECT_EQ(read_experiments(folder).size(), 2u);
+  std::ofstream(folder / "broken.yaml") << "question: Q?\n";
+  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: a, b, broken");
   std::filesystem::remove_all(folder);
 }
 

@@ -415,6 +415,9 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
       EXPECT_THAT(e.what(), HasSubstr(message));
     }
   }
+  put("without-an-end", entry);
+  append_to_ledger(folder_ / "without-an-end", {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 0.3});
+  EXPECT_EQ(read_ledger(folder_ / "without-an-end").size(), 2u);
 }
 
 TEST_F(Files, a_source_newer_than_the_program_is_named) {
