@@ -68,7 +68,7 @@ def main(arguments):
         return 2
     wanted = answer()
     right = abs(given - wanted) <= abs(wanted) * tolerance / 100
-    far = "" if right or not given or given * wanted < 0 else f"; it is {'too large' if abs(given) > abs(wanted) else 'too small'}"
+    far = "" if right or not given * wanted > 0 else f"; it is {'too large' if abs(given) > abs(wanted) else 'too small'}"
     print(f"{arguments[0]}, {question}: {'right' if right else f'{arguments[1]} {unit} is not within {tolerance}%'}{far}")
     return not right
 

@@ -7,6 +7,7 @@ whose command fails is left out, and the others are made all the same. several-g
 """
 import argparse
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -130,6 +131,9 @@ def main(arguments):
         parser.error(f"{unknown[0]}: expected one of {', '.join(records)}")
     if not flags.list and not flags.out.is_dir():
         parser.error(f"--out {flags.out}: no folder")
+    program = pathlib.Path(flags.program).resolve()
+    if not flags.list and not (program.is_file() and os.access(program, os.X_OK)):
+        parser.error(f"--program {flags.program}: no program")
     failed = 0
     for record in flags.names or records:
         if not flags.names and not flags.again and (MEASURED / record).exists():
@@ -138,7 +142,7 @@ def main(arguments):
             print(f"{record}: ./stepscope {command}", flush=True)
         if not flags.list:
             try:
-                make(record, str(pathlib.Path(flags.program).resolve()), flags.out)
+                make(record, str(program), flags.out)
             except Failed as e:
                 print(e, file=sys.stderr)
                 failed = failed or e.code

@@ -95,7 +95,7 @@ def main(arguments):
             record = json.load(file)
         print(f"{record['what']}, {record['device']}, {record['at'][:10]}: {len(record[part])} {'processes' if part == 'runs' else 'pairs of processes'} of identical code")
         show(record)
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as e:
         print(f"{arguments[1]}: expected a record of `experiment aa {flags}`: {e!r}", file=sys.stderr)
         return 2
     return 0

@@ -53,6 +53,7 @@ class Answers(unittest.TestCase):
                 self.assertEqual(quietly(check.main, [exercise, str(wrong)])[0], 1, (exercise, wrong))
         self.assertIn("too large", quietly(check.main, ["1a", "1"])[1])
         self.assertIn("too small", quietly(check.main, ["1a", "0.5"])[1])
+        self.assertNotIn("too small", quietly(check.main, ["1a", "nan"])[1])
 
     def test_what_is_no_answer_is_refused(self):
         for arguments in ([], ["1a"], ["9z", "1"], ["1a", "much"]):
@@ -82,6 +83,11 @@ class Noise(unittest.TestCase):
         for arguments in ([], ["cool"], ["warm", str(ALONE)], ["cool", "no_such_file"], ["cool", str(aa / "cpu-tiny.json")], ["steps", str(ALONE)],
                           ["cool", str(aa / "h200-mixed-d12-b64-alone.json")], ["looks", __file__]):
             self.assertEqual(quietly(noise.main, arguments)[0], 2, arguments)
+        with tempfile.TemporaryDirectory() as folder:
+            record = pathlib.Path(folder) / "one.json"
+            whole = json.loads(ALONE.read_text())
+            record.write_text(json.dumps({**whole, "runs": whole["runs"][:1]}))  # one process is no pair
+            self.assertEqual(quietly(noise.main, ["looks", str(record)])[0], 2)
 
 
 class Replay(unittest.TestCase):
@@ -113,8 +119,18 @@ class Replay(unittest.TestCase):
         self.assertEqual(len(seen), 3)
 
     def test_bad_flags_are_refused(self):
-        for arguments in (("--plus", "nan"), ("--plus", "-60"), ("--guess", "same"), ("--record", "no_such_file"), ("--record", __file__)):
+        for arguments in (("--plus", "nan"), ("--plus", "-60"), ("--guess", "same"), ("--record", "no_such_file"), ("--record", __file__),
+                          ("--hidden", 7, "--plus", 5)):
             self.assertEqual(python(self.PROGRAM, *arguments)[0], 2, arguments)
+
+    def test_a_record_without_a_process_is_refused_in_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = pathlib.Path(folder) / "none.json"
+            for text in ('{"runs": []}', "[]", '{"runs": [{"tenths_ns": [1e6]}]}'):
+                record.write_text(text)
+                code, out = python(self.PROGRAM, "--record", record)
+                self.assertEqual(code, 2, text)
+                self.assertIn("expected a record of", out, text)
 
 
 # A stepscope whose device is the records: `kernels` prints that of its op, `profile` writes the profile of the trainer.
@@ -172,6 +188,7 @@ class Records(unittest.TestCase):
         self.assertEqual(quietly(measure.main, ["--program", str(self.program), "adamw.json"])[0], 3)
         self.assertFalse((measure.MEASURED / "adamw.json").exists())
         self.assertEqual(quietly(measure.main, ["no_such.json"])[0], 2)
+        self.assertEqual(quietly(measure.main, ["--program", str(self.folder / "no_program"), "adamw.json"])[0], 2)
 
     def test_a_record_that_fails_does_not_stop_the_others(self):
         for record in ("adamw.json", "grad_norm.json"):

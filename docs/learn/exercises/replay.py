@@ -23,12 +23,14 @@ def percent(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("steps", nargs="?", type=int, default=600, help="print so many step times")
-    parser.add_argument("--plus", type=percent, default=0, metavar="PCT", help="every step takes this many percent longer")
+    parser.add_argument("--plus", type=percent, metavar="PCT", help="every step takes this many percent longer")
     parser.add_argument("--hidden", type=int, metavar="N", help="puzzle N: every step takes longer or shorter by a percent that you shall find")
     parser.add_argument("--guess", choices=("faster", "slower", "same"), help="with --hidden: check the answer; exit 1 when it is another one")
     parser.add_argument("--record", default=RECORD, help="draw from this record of `experiment aa --alone N --record` (default: %(default)s)")
     flags = parser.parse_args()
-    plus = flags.plus if flags.hidden is None else random.Random(flags.hidden).choice(HIDDEN)
+    if flags.hidden is not None and flags.plus is not None:
+        parser.error("--plus: --hidden N chooses the percent; leave one of the two out")
+    plus = flags.plus or 0 if flags.hidden is None else random.Random(flags.hidden).choice(HIDDEN)
     if flags.guess:
         if flags.hidden is None:
             parser.error("--guess: expected --hidden N beside it")
@@ -38,7 +40,9 @@ def main():
     try:
         with open(flags.record, encoding="utf-8") as file:
             tenths = random.choice(json.load(file)["runs"])["tenths_ns"]
-    except (OSError, ValueError, KeyError) as e:
+        if len(tenths) < 10:
+            raise ValueError("a process of less than a second")
+    except (OSError, ValueError, LookupError, TypeError) as e:
         parser.error(f"--record {flags.record}: expected a record of `experiment aa --alone N --record`: {e!r}")
     now, lines = 0.0, []
     for step in range(flags.steps):
