@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/output_file.h"
+#include "base/stderr_text.h"
 #include "base/utc.h"
 #include "cli/collective_sweep.h"
 #include "cli/gpu.h"
@@ -190,7 +191,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   print(links);
   print_beside(links);
   print_awake(links);
-  fmt::print(stderr, "sweep: {}\n", file);
+  stepscope::put_on_stderr(fmt::format("sweep: {}\n", file));
 }
 
 int be_a_rank(const LinkSweepFlags& f) {

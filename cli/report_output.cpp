@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/output_file.h"
+#include "base/stderr_text.h"
 #include "cli/choose.h"
 #include "cli/say.h"
 #include "cli/values.h"
@@ -120,7 +121,7 @@ void WrittenFiles::write(const char* what, const std::string& path, const std::s
 
 WrittenFiles::~WrittenFiles() {
   std::fflush(stdout);
-  for (const auto& [what, path] : files_) fmt::print(stderr, "{}: {}\n", what, path);
+  for (const auto& [what, path] : files_) stepscope::put_on_stderr(fmt::format("{}: {}\n", what, path));
 }
 
 void add_report_flags(Command& c, ReportFlags& f) {

@@ -41,6 +41,11 @@ TEST(Stderr, ADiskThatIsFullBehindItIsNoAbort) {
        {std::string("report /no/such/file"), std::string("train --trainer reference --model tiny --steps 1 -b 1 -t 8")})
     EXPECT_EQ(exit_code_with(arguments, ">/dev/null 2>/dev/full"), 2) << arguments;
   EXPECT_EQ(exit_code_with("report " + kDocument, ">/dev/full 2>/dev/full"), 2);
+  // Which files were written is said in a destructor, which ended the program by signal 6.
+  const auto folder = fresh_folder();
+  EXPECT_EQ(exit_code_with("report " + kDocument + " --csv " + (folder / "rows.csv").string(), ">/dev/null 2>/dev/full"), 0);
+  EXPECT_GT(slurp(folder / "rows.csv").size(), 0u);
+  std::filesystem::remove_all(folder);
 }
 
 // The first file that a program opens takes the number of the stream that is closed.
