@@ -8,6 +8,8 @@
 #include <random>
 
 #include "base/errors.h"
+#include "base/json_text.h"
+#include "base/stderr_text.h"
 #include "base/utc.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -121,7 +123,8 @@ int bench(const KernelsFlags& f, const gpt2::ModelConfig& model) {
   experiments::KernelBenchOptions options = options_of(f);
   options.copy_bytes_per_s = ceilings.copy_bytes_per_s;
   options.fp32_flops_per_s = ceilings.fp32_flops_per_s;
-  if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
+  if (isatty(STDERR_FILENO))
+    options.progress = [](const std::string& what) { stepscope::put_on_stderr(fmt::format("kernels: {}\n", what)); };
   const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
   nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
@@ -147,7 +150,7 @@ int bench(const KernelsFlags& f, const gpt2::ModelConfig& model) {
       table.print(r);
   }
   if (f.json)
-    fmt::print("{}\n", all.dump(1));
+    fmt::print("{}\n", stepscope::json_text(all, 1));
   else
     fmt::print(
         "* is the default. One process timed all of them, with operands that rotate through more memory than L2 holds: a screening. "

@@ -244,6 +244,7 @@ std::vector<learn::Rung> checked_rungs(const std::string& op, const KernelBenchO
   if (std::find(known.begin(), known.end(), op) == known.end())
     throw stepscope::InputError(
         fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", op, options.trainer, fmt::join(known, ", ")));
+  if (!options.solution.empty()) learn::require_source(options.solution);
   return rungs_of(op, options);
 }
 

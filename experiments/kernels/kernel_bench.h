@@ -39,7 +39,8 @@ struct KernelResult {
 // Names that bench_kernels takes for this trainer.
 std::vector<std::string> kernel_ops(const std::string& trainer);
 
-// Throws stepscope::InputError for an op that the trainer does not have and for a ladder that the op does not have; needs no device.
+// Throws stepscope::InputError for an op that the trainer does not have, for a ladder that the op does not have and for a solution that is no
+// file; needs no device.
 void check_kernel_options(const std::string& op, const KernelBenchOptions& options);
 
 // One row per variant and place, fastest first within a place; with a ladder its rungs first, each in its order. Throws

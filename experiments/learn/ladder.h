@@ -50,6 +50,10 @@ std::vector<std::string> ops_with_a_ladder();
 // A reader's own solution as one more rung, named "yours": the function OP with the signature of rungs.h and C linkage in a CUDA source
 // file, compiled by `nvcc` for the device here and loaded. Its predicted time is not known. Throws stepscope::InputError when the file
 // does not compile or lacks the function, stepscope::MachineError without nvcc. The library stays loaded as long as the rung lives.
+// The compiler is $CUDACXX, a path or a name of the PATH, else nvcc.
 Rung solution(std::string_view op, const std::string& file);
+
+// Throws stepscope::InputError where there is no such file; needs no device.
+void require_source(const std::string& file);
 
 }  // namespace learn

@@ -16,20 +16,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// $CUDACXX, else nvcc of the PATH, else the toolkit's usual place.
-std::string compiler() {
-  if (const char* named = std::getenv("CUDACXX"); named && *named) return named;
-  return stepscope::program_in_path("nvcc", "/usr/local/cuda/bin");
+// Whoever sets CUDACXX for CMake may give a name alone.
+std::string compiler(const std::string& source) {
+  const char* named = std::getenv("CUDACXX");
+  const bool chosen = named && *named;
+  const std::string word = chosen ? named : "nvcc";
+  const std::string file = word.find('/') != std::string::npos ? word : stepscope::program_in_path(word, "/usr/local/cuda/bin");
+  if (!file.empty() && fs::exists(file)) return file;
+  if (chosen)
+    throw stepscope::MachineError(
+        fmt::format("--with compiles {} with CUDACXX, which is '{}', and there is no such program: set it to nvcc", source, word));
+  throw stepscope::MachineError(
+      fmt::format("--with compiles {} with nvcc, and there is none in PATH: install the CUDA toolkit or set CUDACXX", source));
 }
 
 class Library {
  public:
   explicit Library(const std::string& source) {
-    if (!fs::is_regular_file(source)) throw stepscope::InputError(fmt::format("--with {}: no such file", source));
-    const std::string nvcc = compiler(), library = folder_.file("solution.so");
-    if (!fs::exists(nvcc))
-      throw stepscope::MachineError(
-          fmt::format("--with compiles {} with nvcc, and there is none in PATH: install the CUDA toolkit or set CUDACXX", source));
+    require_source(source);
+    const std::string nvcc = compiler(source), library = folder_.file("solution.so");
     std::string sm = gpt2::cuda::device_info().compute_capability;
     std::erase(sm, '.');
     const auto result =
@@ -57,6 +62,10 @@ decltype(Rung::launch) loaded(const std::shared_ptr<Library>& library, void* fun
 }
 
 }  // namespace
+
+void require_source(const std::string& file) {
+  if (!fs::is_regular_file(file)) throw stepscope::InputError(fmt::format("--with {}: no such file", file));
+}
 
 Rung solution(std::string_view op, const std::string& file) {
   const auto library = std::make_shared<Library>(file);

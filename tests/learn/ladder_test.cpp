@@ -5,7 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "base/errors.h"
+#include "base/temporary_folder.h"
 #include "experiments/kernels/kernel_bench.h"
 #include "gpt2/cuda/device_info.h"
 
@@ -14,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const gpt2::ModelConfig kSmall{64, 509, 512, 2, 2, 128};
 
@@ -93,6 +99,45 @@ TEST(ladder, is_refused_where_there_is_none) {
   options.trainer = "mixed";
   options.matmul = "bf16";
   EXPECT_THROW(experiments::bench_kernels("layernorm_forward", kSmall, 2, 8, 1, options), stepscope::InputError);
+}
+
+// Without a device, and before the ceilings of one are measured.
+TEST(ladder, a_solution_that_is_no_file_is_refused_at_once) {
+  experiments::KernelBenchOptions options;
+  options.ladder = true;
+  options.solution = SOURCE_DIR "/tests/learn/no_such_file.cu";
+  EXPECT_THROW(experiments::check_kernel_options("layernorm_forward", options), stepscope::InputError);
+  options.solution = SOURCE_DIR "/tests/learn/right_layernorm.cu";
+  EXPECT_NO_THROW(experiments::check_kernel_options("layernorm_forward", options));
+}
+
+std::string why_no_solution() {
+  try {
+    solution("layernorm_forward", SOURCE_DIR "/tests/learn/right_layernorm.cu");
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// CMake takes CUDACXX=nvcc for the nvcc of the PATH.
+TEST(ladder, the_compiler_may_be_a_name_of_the_path) {
+  const char* before = std::getenv("CUDACXX");
+  const std::string path = std::getenv("PATH"), kept = before ? before : "";
+  const stepscope::TemporaryFolder folder;
+  std::ofstream(folder.file("an-nvcc")) << "#!/bin/sh\nexit 1\n";
+  std::filesystem::permissions(folder.file("an-nvcc"), std::filesystem::perms::owner_all);
+  setenv("PATH", (folder.path().string() + ":" + path).c_str(), 1);
+  setenv("CUDACXX", "an-nvcc", 1);
+  EXPECT_THAT(why_no_solution(), Not(HasSubstr("an-nvcc")));  // found; then there is no device, or it compiles nothing
+  EXPECT_THAT(why_no_solution(), Not(HasSubstr("in PATH")));
+  setenv("CUDACXX", "no-such-nvcc", 1);
+  EXPECT_THAT(why_no_solution(), HasSubstr("CUDACXX, which is 'no-such-nvcc', and there is no such program"));
+  setenv("PATH", path.c_str(), 1);
+  if (before)
+    setenv("CUDACXX", kept.c_str(), 1);
+  else
+    unsetenv("CUDACXX");
 }
 
 class OnTheDevice : public ::testing::Test {
