@@ -10,6 +10,7 @@
 #include "base/named_files.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
+#include "base/stderr_text.h"
 #include "base/text.h"
 #include "build_info.inc"
 #include "cli/commands.h"
@@ -35,7 +36,7 @@ struct EnergyFlags {
   std::string from, out, profile;
   bool json = false, quiet = false;
   std::vector<const Argument*> all;
-  const Argument* steps = nullptr;
+  const Argument *steps = nullptr, *most_rounds = nullptr;
 };
 
 energy::Document load(const std::string& file) {
@@ -53,20 +54,19 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
   if (flags.trainer == "reference")
     throw InputError("--trainer reference: it runs on the CPU, and only a GPU's energy is counted; take --trainer mixed or fp32");
   // Wrong flags are refused before anything asks for a GPU.
-  trainer_options(flags);
+  const gpt2::TrainerOptions options = trainer_options(flags);
+  gpt2::LoopOptions loop = loop_options(flags);
+  if (flags.lr_total_steps == 0) loop.learning_rate.total = int64_t{1} << 40;  // as many steps as the seconds hold
+  gpt2::check_run(options, loop);
   energy::require_op_names(f.measure.only, f.measure.by_launch);
   const GpuStatus gpu = gpu_status();
   if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
 #ifdef STEPSCOPE_WITH_CUDA
-  gpt2::LoopOptions loop = loop_options(flags);
-  if (flags.lr_total_steps == 0) loop.learning_rate.total = int64_t{1} << 40;  // as many steps as the seconds hold
-  const gpt2::TrainerOptions options = trainer_options(flags);
-  gpt2::check_run(options, loop);
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
   if (profile) energy::require_same_run(energy::settings_of(*trainer, loop), *profile);
   energy::MeasureOptions how = f.measure;
   how.pci_bus_id = gpu.pci_bus_id;
-  if (!f.quiet) how.progress = [](std::string_view what) { fmt::print(stderr, "energy: {}\n", what); };
+  if (!f.quiet) how.progress = [](std::string_view what) { stepscope::put_on_stderr(fmt::format("energy: {}\n", what)); };
   energy::Document document = energy::measure(*trainer, loop, how);
   document.run.git_revision = kGitRevision;
   if (!gpu.uuid.empty()) document.run.uuid = gpu.uuid;
@@ -81,8 +81,13 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.from.empty())
     only_these(f.all, {"--out", "--from", "--profile", "--quiet", "--json"}, "--from reads what was measured; leave one of the two out");
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
-  refuse_val_data(f.trainer);
-  stepscope::check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
+  refuse_flags_of_the_loop(f.trainer);
+  if (f.most_rounds->count() > 0 && f.measure.most_rounds < f.measure.rounds)
+    throw InputError(fmt::format("--most-rounds {}: --rounds measures every op {} times; expected as many or more", f.measure.most_rounds,
+                                 f.measure.rounds));
+  stepscope::NamedFiles inputs{{"--from", f.from}, {"--model", f.trainer.model}};
+  add_shards(inputs, "--data", f.trainer.data);
+  stepscope::check_files_differ(inputs, {{"-o/--out", f.out}, {"--profile", f.profile}});
   if (!f.out.empty()) stepscope::check_output(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {
@@ -115,9 +120,9 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_option("--profile", f->profile, "add the joules to this profile document; it must be of the same device, driver and settings");
   c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
   c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
-  c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")
-      ->check(whole(1, 100))
-      ->capture_default_str();
+  f->most_rounds = c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")
+                       ->check(whole(1, 100))
+                       ->capture_default_str();
   c->add_option("--added-share", m.added_share, "copies of an op make a step longer by this share")
       ->check(real(0.05, 4))
       ->capture_default_str();
@@ -135,9 +140,10 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_flag("--json", f->json, "print the document instead of the table");
   f->all = c->arguments();
   c->for_each_argument([&](const std::string&, Argument& a) {
-    // Of the trainers' flags these two are refused.
+    // Of the trainers' flags these are refused.
     if (a.name() == "--steps") f->steps = a.group("");
-    if (a.name() == "--val-data") a.group("");
+    for (const char* refused : {"--val-data", "--skip-loss-outliers", "--skip-grad-outliers"})
+      if (a.name() == refused) a.group("");
   });
   c->footer(
       "Exit 3: no GPU, or one whose energy cannot be counted.\n"

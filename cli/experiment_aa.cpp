@@ -28,7 +28,7 @@ void check_flags(const AaFlags& f) {
 void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trials < 1) throw InputError(fmt::format("--trials is {}: expected at least 1", f.trials));
   check_flags(f);
-  refuse_val_data(f.trainer);
+  refuse_flags_of_the_loop(f.trainer);
   if (!f.record.empty()) check_new_record(f.record);
   experiments::AaOptions aa;
   aa.folder = results_folder(f.out, source_root());

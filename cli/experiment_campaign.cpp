@@ -134,7 +134,7 @@ void add_verdict_flags(Command& c, VerdictFlags& f, PairsOf of, const std::strin
 }
 
 void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
-  refuse_val_data(f.trainer);
+  refuse_flags_of_the_loop(f.trainer);
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) say(*notice);
   gpt2::check_run(trainer_options(flags), loop_options(flags));

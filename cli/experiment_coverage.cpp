@@ -25,7 +25,7 @@ void refuse_gpu_work_without_gpu(const CoverageFlags& f, const std::vector<std::
 }  // namespace
 
 void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_code) {
-  refuse_val_data(f.trainer);
+  refuse_flags_of_the_loop(f.trainer);
   if (!f.record.empty()) check_new_record(f.record);
   experiments::CoverageOptions o;
   std::tie(o.what, o.arguments) = trainer_to_compare(f.trainer);

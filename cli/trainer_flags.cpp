@@ -219,7 +219,8 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
                "learning rate at the end of the schedule, one step behind its last, as a fraction of the peak")
       ->check(real(0, 1))
       ->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "steps of the schedule (default: --steps)")->check(whole(1));
+  c.add_option("--lr-total-steps", f.lr_total_steps, "steps of the schedule (default: --steps, or no end where the command has none)")
+      ->check(whole(1));
   c.add_option("--weight-decay", f.weight_decay, "AdamW's weight decay; it applies to matrices only")
       ->check(real(0, kMaxFloat))
       ->capture_default_str();
@@ -274,8 +275,12 @@ std::optional<std::string> settle(TrainerFlags& f) {
   return notice;
 }
 
-void refuse_val_data(const TrainerFlags& f) {
+void refuse_flags_of_the_loop(const TrainerFlags& f) {
   if (!f.val_data.empty()) throw InputError("--val-data: the steps that are measured have no validation loss; leave it out");
+  const std::array<std::pair<const char*, double>, 2> limits{
+      {{"--skip-loss-outliers", f.skip_loss_outliers}, {"--skip-grad-outliers", f.skip_grad_outliers}}};
+  for (const auto& [flag, limit] : limits)
+    if (limit > 0) throw InputError(fmt::format("{}: every step that is measured has its update; leave it out", flag));
 }
 
 namespace {

@@ -64,8 +64,9 @@ std::optional<std::string> settle(TrainerFlags& flags);
 // The same as if this machine had a GPU, for a command that needs one: wrong flags are refused before it is missed.
 void settle_for_gpu(TrainerFlags& flags);
 
-// Of a command that measures steps and computes no validation loss: throws InputError for --val-data.
-void refuse_val_data(const TrainerFlags& flags);
+// Of a command that measures steps one after the other: throws InputError for --val-data and the flags that leave updates out, which only the
+// loop of `train` does.
+void refuse_flags_of_the_loop(const TrainerFlags& flags);
 
 // The same flags as arguments for `stepscope train`, after settle(). `steps` replaces flags.steps.
 std::vector<std::string> as_arguments(const TrainerFlags& flags, int64_t steps);

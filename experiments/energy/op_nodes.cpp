@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 
@@ -13,6 +15,9 @@
 #include "base/range_words.h"
 
 namespace energy {
+namespace {
+constexpr std::string_view kLaunch = " launch ";
+}
 
 void NodeRanges::look() {
   std::vector<Node>& owner = open_.empty() ? outside_ : instances_[open_.back()].nodes;
@@ -62,23 +67,8 @@ const std::vector<Node>& NodeRanges::outside() const {
 
 std::string name(const OpGroup& group) {
   std::string text = fmt::format("{}/{}", gpt2::name(group.pass), gpt2::name(group.op));
-  if (group.launch >= 0) text += fmt::format(" launch {}", group.launch + 1);
+  if (group.launch >= 0) text += fmt::format("{}{}", kLaunch, group.launch + 1);
   return text;
-}
-
-void require_op_names(const std::vector<std::string>& names, bool by_launch) {
-  for (const std::string& wanted : names) {
-    std::string_view op = wanted;
-    if (const size_t launch = op.find(" launch "); by_launch && launch != std::string_view::npos) op = op.substr(0, launch);
-    const size_t slash = op.find('/');
-    const auto pass = gpt2::pass_from_name(op.substr(0, slash));
-    if (slash == std::string_view::npos || !pass)
-      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the passes are {}", wanted,
-                                              fmt::join(stepscope::kPassWords, ", ")));
-    if (!gpt2::op_from_name(op.substr(slash + 1)))
-      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the ops are {}", wanted,
-                                              fmt::join(stepscope::kOpWords, ", ")));
-  }
 }
 
 namespace {
@@ -87,7 +77,37 @@ namespace {
 // the step uses again: behind the step, one of them alone would follow whatever stands there.
 bool launches_stand_alone(gpt2::Op op) { return op != gpt2::Op::embedding; }
 
+// "1" and up, as name() writes it.
+bool is_launch_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos && text.front() != '0';
+}
+
 }  // namespace
+
+void require_op_names(const std::vector<std::string>& names, bool by_launch) {
+  for (const std::string& wanted : names) {
+    std::string_view op = wanted;
+    std::optional<std::string_view> number;
+    if (const size_t launch = op.find(kLaunch); by_launch && launch != std::string_view::npos) {
+      number = op.substr(launch + kLaunch.size());
+      op = op.substr(0, launch);
+    }
+    const size_t slash = op.find('/');
+    const auto pass = gpt2::pass_from_name(op.substr(0, slash));
+    if (slash == std::string_view::npos || !pass)
+      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the passes are {}", wanted,
+                                              fmt::join(stepscope::kPassWords, ", ")));
+    const auto known = gpt2::op_from_name(op.substr(slash + 1));
+    if (!known)
+      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the ops are {}", wanted,
+                                              fmt::join(stepscope::kOpWords, ", ")));
+    if (!by_launch) continue;
+    if (!launches_stand_alone(*known) && number)
+      throw stepscope::InputError(fmt::format("--only {}: its launches need each other; expected {}", wanted, op));
+    if (launches_stand_alone(*known) && !(number && is_launch_number(*number)))
+      throw stepscope::InputError(fmt::format("--only {} with --by-launch: expected a launch, such as '{}{}1'", wanted, op, kLaunch));
+  }
+}
 
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch) {
   std::vector<OpGroup> groups;

@@ -66,8 +66,8 @@ struct OpGroup {
 };
 // "forward/qkv", "backward/attention launch 2".
 std::string name(const OpGroup& group);
-// Throws stepscope::InputError for a name that name() gives to no group of any step, with the words that there are. A name that passes may
-// still be missing from the step at hand.
+// Throws stepscope::InputError for a name that name() gives to no group of any step, with the words that there are; by launch, also for an op
+// without a launch. A name that passes may still be missing from the step at hand.
 void require_op_names(const std::vector<std::string>& names, bool by_launch);
 
 // In the order in which the step first comes to them. Ranges without a node are left out. By launch, the embedding still comes as a whole.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/sustained.h"
 #include "experiments/energy/document.h"
 
 namespace energy {
@@ -26,7 +27,12 @@ std::string head(const Document& d) {
   if (s.power_limit_w) text += fmt::format(" of {:.0f} W allowed", *s.power_limit_w);
   if (s.sm_clock_mhz) text += fmt::format(", SM clock {:.0f} MHz", *s.sm_clock_mhz);
   if (s.max_sm_clock_mhz) text += fmt::format(" of {:.0f}", *s.max_sm_clock_mhz);
-  text += s.clock_limited ? ". Power limits the clock.\n" : ". Power does not limit the clock.\n";
+  if (s.clock_limited)
+    text += ". Power limits the clock.\n";
+  else if (stepscope::clock_limited(s.power_w, s.sm_clock_mhz, s.power_limit_w, s.max_sm_clock_mhz))
+    text += ". Power does not limit the clock.\n";
+  else
+    text += ". Whether power limits the clock is not known.\n";
   return text;
 }
 
@@ -94,9 +100,9 @@ std::string alone_lines(const Document& d) {
   for (const OpEnergy& op : d.ops) {
     if (!op.alone_joules) continue;
     if (text.empty()) text = "\nalone, back to back, against what they take at the step's clock:\n";
-    text += fmt::format("  {:<28} {:>10.2f} mJ at {} MHz, {:.2f} mJ at {} MHz: {:+.1f}%\n", label(op), *op.alone_joules * 1e3,
+    text += fmt::format("  {:<28} {:>10.2f} mJ at {} MHz, {:.2f} mJ at {} MHz: {}\n", label(op), *op.alone_joules * 1e3,
                         figure(op.alone_sm_clock_mhz, 1, 0), op.joules() * 1e3, figure(d.step.sm_clock_mhz, 1, 0),
-                        100 * (*op.alone_joules / op.joules() - 1));
+                        op.joules() > 0 ? fmt::format("{:+.1f}%", 100 * (*op.alone_joules / op.joules() - 1)) : "-");
   }
   return text;
 }

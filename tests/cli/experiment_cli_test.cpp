@@ -509,6 +509,8 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   for (const char* flag : {"--quick", "--sequential", "--no-extension", "--pairs 9", "--turns 2", "--block-s 1", "--quads 3"})
     wrong(aa + "--alone 4 " + flag + record, std::string(flag).substr(0, std::string(flag).find(' ')));
   wrong(aa + "--plant 1" + record, "--record");
+  wrong(aa + "--skip-loss-outliers 3", "--skip-loss-outliers: every step that is measured has its update");
+  wrong("since HEAD --skip-grad-outliers 3", "--skip-grad-outliers: every step that is measured has its update");
   std::ofstream(root_ / "kept.json") << "{}";
   wrong(aa + "--record " + (root_ / "kept.json").string(), "kept.json: is there already");
   EXPECT_EQ(slurp(root_ / "kept.json"), "{}");

@@ -276,6 +276,9 @@ TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("alone, back to back")));
   d.ops[0].alone_joules = 0.33;
   EXPECT_THAT(energy::table(d), HasSubstr("330.00 mJ at - MHz, 300.00 mJ at 1800 MHz: +10.0%"));
+  // Below nothing by its noise: no share of that says anything.
+  d.ops[0].slope.joules_at_step_clock = -0.001;
+  EXPECT_THAT(energy::table(d), HasSubstr("330.00 mJ at - MHz, -1.00 mJ at 1800 MHz: -\n"));
   // With pauses no clock gives way, and joules over seconds are the op's own power.
   d.method.full_clock = true;
   text = energy::table(d);
@@ -284,6 +287,16 @@ TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   // Some ops do not add up to the step.
   d.method.all_ops = false;
   EXPECT_THAT(energy::table(d), ::testing::Not(HasSubstr("not placed")));
+}
+
+// "Power does not limit the clock" was said of a GPU that tells no limit.
+TEST(EnergyTable, SaysOfPowerWhatIsKnown) {
+  Document d = document();
+  d.step.clock_limited = false;
+  d.step.power_limit_w = 900;
+  EXPECT_THAT(energy::table(d), HasSubstr("SM clock 1800 MHz of 1980. Power does not limit the clock.\n"));
+  d.step.power_limit_w.reset();
+  EXPECT_THAT(energy::table(d), HasSubstr("689 W, SM clock 1800 MHz of 1980. Whether power limits the clock is not known.\n"));
 }
 
 }  // namespace

@@ -52,6 +52,34 @@ TEST_F(EnergyCli, WrongNamesAreRefusedBeforeAGpuIsMissed) {
   refused("--trainer fp32 --variant clasifier=one_read", "the fp32 trainer has no op slot of that name; its slots are: ");
 }
 
+TEST_F(EnergyCli, FlagsThatCannotBeMeantAreRefusedBeforeAGpuIsMissed) {
+  const auto refused = [](const std::string& flags, const std::string& words) {
+    const Outcome o = stepscope("energy " + flags);
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    EXPECT_THAT(o.err, HasSubstr(words)) << flags;
+  };
+  refused("--skip-loss-outliers 3", "--skip-loss-outliers: every step that is measured has its update; leave it out");
+  refused("--skip-grad-outliers 3", "--skip-grad-outliers: ");
+  refused("--rounds 5 --most-rounds 2", "--most-rounds 2: --rounds measures every op 5 times; expected as many or more");
+  if (stepscope("train --trainer mixed --list-variants").out.find("classifier") == std::string::npos)
+    GTEST_SKIP() << "built without the trainers of a GPU";
+  refused("--lr-schedule cosinus", "--lr-schedule cosinus: expected cosine, ");
+  refused("--data " + file("absent.bin"), "absent.bin: no such file");
+}
+
+// The document took the place of the tokens, or of the weights.
+TEST_F(EnergyCli, WhatARunReadsIsNoOutput) {
+  const std::string tokens = written("tokens.bin", "tokens");
+  for (const char* flags : {"--data", "--model"}) {
+    for (const char* out : {" -o ", " --profile "}) {
+      const Outcome o = stepscope(std::string("energy ") + flags + " " + tokens + out + tokens);
+      EXPECT_EQ(o.exit_code, 2) << flags << out;
+      EXPECT_THAT(o.err, HasSubstr(std::string(flags) + " and -")) << flags << out;
+    }
+  }
+  EXPECT_EQ(slurp(tokens), "tokens");
+}
+
 TEST_F(EnergyCli, FromRefusesTheFlagsOfAMeasurement) {
   const std::string saved = written("energy.json", made_energy());
   for (const char* flag : {"--rounds 2", "--by-launch", "--trainer fp32", "--batch-size 8"}) {

@@ -155,6 +155,11 @@ TEST(OpNames, ThoseOfGroupsAreTakenAndOthersAreNot) {
   EXPECT_THROW(energy::require_op_names({energy::name(group)}, false), stepscope::InputError);
   for (const char* wrong : {"", "attention", "backward", "backward/", "/attention", "backward/11/attention", "attention/backward"})
     EXPECT_THROW(energy::require_op_names({wrong}, true), stepscope::InputError) << wrong;
+  // No step has these, and the training before would be for nothing.
+  for (const char* wrong : {"backward/attention", "backward/attention launch 0", "backward/attention launch", "backward/attention launch x",
+                            "backward/attention launch 1.5", "encoder/embedding launch 1"})
+    EXPECT_THROW(energy::require_op_names({wrong}, true), stepscope::InputError) << wrong;
+  EXPECT_NO_THROW(energy::require_op_names({"encoder/embedding", "backward/attention launch 12"}, true));
 }
 
 }  // namespace
