@@ -70,7 +70,7 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
     case Output::html:
       return profiler::html_text(d);
     case Output::markdown:
-      return profiler::markdown_text(d, static_cast<size_t>(f.top));
+      return profiler::markdown_text(d, static_cast<size_t>(f.top), table_by(f));
     case Output::trace:
       return profiler::trace_text(d);
     case Output::json:

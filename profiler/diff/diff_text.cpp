@@ -156,6 +156,7 @@ View view_of(const ProfileDiff& d, const DiffText& o) {
 // The table below that of passes, `written` for a terminal or in Markdown.
 std::string second_table(const ProfileDiff& d, const DiffText& o, const std::function<std::string(const View&)>& written) {
   if (o.by == DiffBy::pass) return "";
+  if (o.by == DiffBy::op && d.ops.empty()) return "No ops: neither document has a row of one.\n";
   if (o.by == DiffBy::layer && d.layers.empty()) return "No layers: neither document has a row of one.\n";
   return written(view_of(d, o));
 }
@@ -169,7 +170,7 @@ std::string in_markdown(const std::string& text) {
 std::string difference_words(const ProfileDiff& d, std::string (*written)(const std::string&) = as_it_is) {
   std::string text;
   for (const RunDifference& r : d.runs)
-    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", r.what, r.a.empty() ? "none" : written(r.a),
+    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", written(r.what), r.a.empty() ? "none" : written(r.a),
                         r.b.empty() ? "none" : written(r.b));
   return text;
 }

@@ -72,6 +72,7 @@ std::string html_text(const ProfileDocument& d) {
   const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";
   return filled(page::html(), {{"@CSS@", page::css()},
                                {"@LAUNCHES@", std::to_string(d.launches.size())},
+                               {"@LANES@", std::to_string(d.lanes.size())},
                                {"@DATA@", for_script_element(to_json(shown))},
                                {"@VIEW@", for_script_element(view)},
                                {"@CHARTS@", charts},

@@ -12,13 +12,13 @@ namespace profiler {
 
 using stepscope::markdown_escaped;
 
-std::string markdown_text(const ProfileDocument& d, size_t top) {
+std::string markdown_text(const ProfileDocument& d, size_t top, TableBy by) {
   const std::string ran = fmt::format("{}", fmt::join(what_ran(d), ", "));
   std::string out = "### Profile" + (ran.empty() ? "" : ": " + markdown_escaped(ran)) + "\n\n";
   bool first = true;
   for (const Fact& f : headline(d)) {
     const std::string text = (f.before.empty() ? "" : f.before + " ") + f.value;
-    out += (first ? "**" + text + "**" : ", " + text) + (f.after.empty() ? "" : " " + f.after);
+    out += (first ? "**" + text + "**" : ", " + text) + (f.after.empty() ? "" : " " + markdown_escaped(f.after));
     first = false;
   }
   if (!first) out += "\n\n";
@@ -33,7 +33,13 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
   if (d.passes.empty() && d.collection.shown_step && d.totals.time_ns && *d.totals.time_ns > 0 && d.totals.idle_ns)
     out += fmt::format("One step on the device: {} ms, idle {} ms of it ({}%).\n\n", milliseconds(d.totals.time_ns),
                        milliseconds(d.totals.idle_ns), percent(*d.totals.idle_ns / *d.totals.time_ns * 100));
-  if (!d.kernels.empty()) out += markdown_text(kernel_view(d, Output::markdown, top));
+  if (d.totals.time_ns || !d.kernels.empty()) {
+    const SecondTable t = second_table(d, by, Output::markdown, top);
+    if (!t.instead.empty())
+      out += markdown_escaped(t.instead) + "\n";
+    else if (!t.view.columns.empty())
+      out += markdown_text(t.view);
+  }
   if (!d.passes.empty() || !d.kernels.empty()) out += "\n" + markdown_escaped(legend(d)) + "\n";
   if (!d.missing.empty()) out += "\nMissing:\n";
   for (const MissingRow& m : d.missing)

@@ -105,25 +105,10 @@ int64_t sum_launches(const ProfileDocument& d, int64_t Measured::*member) {
   return sum;
 }
 
-// A list that the document does not have is said in words: a header without rows looks like a mistake.
-std::string second_table(const ProfileDocument& d, const TableOptions& o) {
-  const auto none = [&](const char* what, const std::string& why) {
-    return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n";
-  };
-  const auto table = [&](const View& view) { return terminal_text(view, o.width, o.color) + "\n"; };
-  const char* no_ranges = "no launch of this document has a pass and an op (docs/metrics.md, unattributed_kernels)";
-  switch (o.by) {
-    case TableBy::pass:
-      return d.passes.empty() ? none("passes", no_ranges) : "";
-    case TableBy::kernel:
-      return d.kernels.empty() ? none("kernels", "none was traced") : table(kernel_view(d, Output::terminal, o.top));
-    case TableBy::op:
-      return d.ops.empty() ? none("ops", no_ranges) : table(op_view(d, Output::terminal, o.top));
-    case TableBy::layer:
-      return d.layers.empty() ? none("layers", why_empty(d, "no launch of this document belongs to a layer"))
-                              : table(layer_view(d, Output::terminal, o.top));
-  }
-  return "";
+std::string second_text(const ProfileDocument& d, const TableOptions& o) {
+  const SecondTable t = second_table(d, o.by, Output::terminal, o.top);
+  if (!t.instead.empty()) return wrapped(t.instead, o.width, 0) + "\n\n";
+  return t.view.columns.empty() ? "" : terminal_text(t.view, o.width, o.color) + "\n";
 }
 
 // The passes; one sentence where there are none.
@@ -155,13 +140,30 @@ std::string rank_tables(const ProfileDocument& d, const TableOptions& o) {
 
 }  // namespace
 
+SecondTable second_table(const ProfileDocument& d, TableBy by, Output output, size_t top) {
+  const auto none = [](const char* what, const std::string& why) { return SecondTable{{}, fmt::format("No {}: {}.", what, why)}; };
+  const char* no_ranges = "no launch of this document has a pass and an op (docs/metrics.md, unattributed_kernels)";
+  switch (by) {
+    case TableBy::pass:
+      return d.passes.empty() ? none("passes", no_ranges) : SecondTable();
+    case TableBy::kernel:
+      return d.kernels.empty() ? none("kernels", "none was traced") : SecondTable{kernel_view(d, output, top), ""};
+    case TableBy::op:
+      return d.ops.empty() ? none("ops", no_ranges) : SecondTable{op_view(d, output, top), ""};
+    case TableBy::layer:
+      return d.layers.empty() ? none("layers", why_empty(d, "no launch of this document belongs to a layer"))
+                              : SecondTable{layer_view(d, output, top), ""};
+  }
+  return {};
+}
+
 std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   std::string out = joined(what_ran(d), " | ", o.width) + "\n";
   if (const std::string line = step_line(d, o.width); !line.empty()) out += styled(line, "1", o.color) + "\n";
   if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
   if (const View states = state_view(d, Output::terminal); !states.rows.empty()) out += "\n" + terminal_text(states, o.width, o.color);
   if (d.totals.time_ns || !d.kernels.empty()) {
-    out += "\n" + first_table(d, o) + rank_tables(d, o) + second_table(d, o);
+    out += "\n" + first_table(d, o) + rank_tables(d, o) + second_text(d, o);
     out += wrapped(legend(d), o.width, 0) + "\n";
   }
   if (!d.missing.empty()) out += "\n" + styled("missing", "1", o.color) + "\n" + missing_text(d, o);

@@ -8,6 +8,7 @@
 
 #include "profiler/document/profile.h"
 #include "profiler/report/terminal.h"
+#include "profiler/report/views.h"
 
 namespace profiler {
 
@@ -21,5 +22,12 @@ struct TableOptions {
 };
 
 std::string table_text(const ProfileDocument& document, const TableOptions& options);
+
+// The table below that of the passes. A list that the document does not have is said in words: a header without rows looks like a mistake.
+struct SecondTable {
+  View view;            // without columns: no table
+  std::string instead;  // "No ops: …."
+};
+SecondTable second_table(const ProfileDocument& document, TableBy by, Output output, size_t top);
 
 }  // namespace profiler

@@ -2,6 +2,8 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -65,9 +67,22 @@ std::string text_of(const Field<Row>& f, const Row& row) {
   return text_of(f.shown.format, number_of(f, row));
 }
 
+// What the cell above shows, as a number: copies count as launches there, and a grid has as many blocks as its sides make.
+template <class Row>
+std::optional<double> sorts_by(const Field<Row>& f, const Row& row) {
+  if constexpr (std::is_base_of_v<Measured, Row>)
+    if (f.shown.format == Format::launches) return static_cast<double>(row.launches + row.copies);
+  if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member)) {
+    const auto& sides = row.*(*size);
+    if (sides == std::array<int64_t, 3>{}) return std::nullopt;
+    return static_cast<double>(sides[0]) * static_cast<double>(sides[1]) * static_cast<double>(sides[2]);
+  }
+  return number_of(f, row);
+}
+
 template <class Row>
 void add_cells(ViewRow& to, const Fields<Row>& fields, const Row& row) {
-  for (const Field<Row>* f : fields) to.cells.push_back({text_of(*f, row), number_of(*f, row), {}});
+  for (const Field<Row>* f : fields) to.cells.push_back({text_of(*f, row), sorts_by(*f, row), {}});
 }
 
 }  // namespace profiler

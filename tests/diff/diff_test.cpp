@@ -616,13 +616,15 @@ TEST(Diff, TracedStepsThatVaryAreToldWhereTheRowsAreThoseOfOneOnly) {
   EXPECT_EQ(d.doubts[0].text, "the rows are those of one traced step, because traced steps differ; the step above is of others.");
 }
 
-TEST(Diff, ATableOfNoLayersIsASentence) {
+TEST(Diff, ATableOfNoLayersOrOpsIsASentence) {
   const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
-  DiffText text;
-  text.by = DiffBy::layer;
-  for (const std::string& shown : {diff_table(diff_profiles(a, a), text), diff_markdown(diff_profiles(a, a), text)})
-    EXPECT_THAT(
-        shown, testing::AllOf(testing::EndsWith("No layers: neither document has a row of one.\n"), testing::Not(HasSubstr("layer A ms"))));
+  for (const auto& [by, what] : {std::pair(DiffBy::layer, "layer"), std::pair(DiffBy::op, "op")}) {
+    DiffText text;
+    text.by = by;
+    for (const std::string& shown : {diff_table(diff_profiles(a, a), text), diff_markdown(diff_profiles(a, a), text)})
+      EXPECT_THAT(shown, testing::AllOf(testing::EndsWith(std::string("No ") + what + "s: neither document has a row of one.\n"),
+                                        testing::Not(HasSubstr(what + std::string(" A ms")))));
+  }
 }
 
 TEST(Diff, EqualDocumentsDifferInNothing) {
@@ -653,8 +655,10 @@ TEST(Diff, NamesInMarkdownCannotEndTheirSentence) {
   ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ProfileDocument b = a;
   b.environment.gpu = "GPU|<b>`x`";
+  b.run.variants["<i>a|b"] = "c";
   const std::string text = diff_markdown(diff_profiles(a, b), {"a|b", "<i>"});
   EXPECT_THAT(text, HasSubstr("GPU\\|&lt;b>\\`x\\`"));
+  EXPECT_THAT(text, HasSubstr("; variant &lt;i>a\\|b default -> c"));
   EXPECT_THAT(text, testing::StartsWith("### a\\|b → &lt;i>\n"));
 }
 

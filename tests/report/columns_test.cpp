@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -40,6 +41,26 @@ TEST(Columns, WhatHasNoGridHasADash) {
   EXPECT_EQ(page_cells(d, "launches").count("0x0x0"), 0u);
   EXPECT_EQ(page_cells(d, "launches").count("200x1x1"), 1u);
   EXPECT_EQ(page_cells(documents::cpu(), "launches").count("0x0x0"), 0u);
+}
+
+// The page sorts by the number of a cell: copies stood below everything in "n", and a click on "grid" did nothing.
+TEST(Columns, ACellOfThePageSortsByWhatItShows) {
+  ProfileDocument d = documents::gpu();
+  d.kernels.front().launches = 2;
+  d.kernels.front().copies = 3;
+  d.launches.resize(2);
+  d.launches[0].grid = {200, 3, 2};
+  d.launches[1].grid = {};
+  const auto tables = nlohmann::json::parse(page_json(d))["tables"];
+  const auto number = [&](const char* table, size_t row, const char* title) {
+    const auto& columns = tables[table]["columns"];
+    const auto at = std::find_if(columns.begin(), columns.end(), [&](const auto& c) { return c["title"] == title; });
+    const auto& cell = tables[table]["rows"][row][static_cast<size_t>(at - columns.begin())];
+    return cell.is_array() ? cell[1].get<double>() : -1;
+  };
+  EXPECT_EQ(number("kernels", 0, "n"), 5);
+  EXPECT_EQ(number("launches", 0, "grid"), 1200);
+  EXPECT_EQ(number("launches", 1, "grid"), -1) << "a copy has none";
 }
 
 // The page of a CPU run explained GB/s and headroom, of which it has none.

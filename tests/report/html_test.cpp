@@ -51,7 +51,7 @@ TEST(Html, StaysBelowTwoMegabytesHoweverManyLaunches) {
 
 TEST(Html, EveryPlaceholderIsFilled) {
   const std::string page = profiler::html_text(documents::gpu());
-  for (const char* placeholder : {"@CSS@", "@LAUNCHES@", "@DATA@", "@VIEW@", "@CHARTS@", "@SCRIPT@"})
+  for (const char* placeholder : {"@CSS@", "@LAUNCHES@", "@LANES@", "@DATA@", "@VIEW@", "@CHARTS@", "@SCRIPT@"})
     EXPECT_THAT(page, Not(HasSubstr(placeholder)));
   EXPECT_EQ(page.find("Chart.js") != std::string::npos, profiler::has_charts());
 }

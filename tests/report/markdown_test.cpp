@@ -48,6 +48,26 @@ TEST(Markdown, TheHeadingSaysWhatRanAsTheTableDoes) {
   EXPECT_THAT(profiler::markdown_text(ingested, 3), HasSubstr("### Profile: Test GPU, python3 my\\_step.py\n"));
 }
 
+// `report --by op -o FILE.md` wrote the kernels.
+TEST(Markdown, ItsSecondTableHasTheRowsThatWereAskedFor) {
+  const profiler::ProfileDocument d = documents::gpu();
+  const auto by = [&](profiler::TableBy rows) { return profiler::markdown_text(d, 3, rows); };
+  EXPECT_THAT(by(profiler::TableBy::kernel), testing::AllOf(HasSubstr("| kernel |"), Not(HasSubstr("| op |"))));
+  EXPECT_THAT(by(profiler::TableBy::op), testing::AllOf(HasSubstr("| op |"), HasSubstr("| bwd qkv |"), Not(HasSubstr("| kernel |"))));
+  EXPECT_THAT(by(profiler::TableBy::layer), testing::AllOf(HasSubstr("| layer |"), HasSubstr("| bwd layer 0 |")));
+  EXPECT_THAT(by(profiler::TableBy::pass), testing::AllOf(Not(HasSubstr("| kernel |")), Not(HasSubstr("| op |"))));
+  profiler::ProfileDocument without = d;
+  without.layers.clear();
+  EXPECT_THAT(profiler::markdown_text(without, 3, profiler::TableBy::layer), HasSubstr("\nNo layers: no launch of this document"));
+}
+
+// A document that was edited by hand, or made by another program.
+TEST(Markdown, TheNameOfACeilingCannotBreakTheHeadline) {
+  profiler::ProfileDocument d = documents::gpu();
+  d.timing.matmul_ceiling = "<b>fp32</b>";
+  EXPECT_THAT(profiler::markdown_text(d, 3), testing::AllOf(HasSubstr("of the measured &lt;b>fp32&lt;/b> matmul"), Not(HasSubstr("<b>"))));
+}
+
 TEST(Markdown, TheLegendOfTheTableStandsBelowItsTablesToo) {
   EXPECT_THAT(
       profiler::markdown_text(documents::gpu(), 3),

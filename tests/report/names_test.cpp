@@ -34,6 +34,8 @@ TEST(KernelNames, WrappersGiveWhatTheyWrap) {
   EXPECT_EQ(short_kernel_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)"),
             "cutlass_80_simt_sgemm_256x128_8x4_nn_align1");
   EXPECT_EQ(short_kernel_name("void cutlass::device_kernel<foo::FlashKernel<int, bar>>(x)"), "FlashKernel");
+  EXPECT_EQ(short_kernel_name("void ns::Kernel<>(x)"), "Kernel") << "it wraps nothing";
+  EXPECT_EQ(short_kernel_name("void Kernel<(x)>(int)"), "(x)");
 }
 
 // Each level copied the rest: 20 s were not enough.
@@ -63,6 +65,7 @@ TEST(Utf8, ACharacterIsReadWhereverItStandsAndNeverBehindTheText) {
     EXPECT_EQ(at(before + "\xE3\x82\xAB", before.size()), Size(3, 2)) << "katakana ka";
     EXPECT_EQ(at(before + "\xCC\x88", before.size()), Size(2, 0)) << "the two dots alone";
     EXPECT_EQ(at(before + "\xF0\x9F\x98\x80", before.size()), Size(4, 2)) << "a face";
+    EXPECT_EQ(at(before + "\xF0\x9F\x9A\x80", before.size()), Size(4, 2)) << "a rocket";
     for (const std::string cut : {"\xC3", "\xE3\x82", "\xF0\x9F\x98"}) EXPECT_EQ(at(before + cut, before.size()), Size(1, 1));
     EXPECT_EQ(at(before + "\xE3" + "ab", before.size()), Size(1, 1));
   }

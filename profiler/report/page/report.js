@@ -11,7 +11,8 @@
       return { cells: cells.map((c) => c[0]), sort: cells.map((c) => c[1] ?? null), full: cells.map((c) => c[2] ?? null), sum: i === t.sum };
     });
   const charts = typeof Chart !== "undefined";
-  const all_launches = Number(document.getElementById("data").dataset.launches);  // the document may hold fewer: the longest ones
+  // How many the whole document has; the page may hold fewer: the longest ones.
+  const whole = document.getElementById("data").dataset, all_launches = Number(whole.launches), all_lanes = Number(whole.lanes);
 
   // ---- small helpers -----------------------------------------------------------------------------------------
   const known = (v) => v !== undefined && v !== null && Number.isFinite(v);
@@ -26,12 +27,19 @@
   const note = (words) => el("p", { class: "faint" }, words);
   const column = (t, field) => t.columns.findIndex((c) => c.field === field);
   const value = (t, row, field) => row.sort[column(t, field)];
-  // A row in words, for a tooltip: its names, then each number with its title.
+  // Words that a cell shows; "" where it has no answer.
+  const answer = (index) => (text(index) === "-" ? "" : text(index));
+  // A row in words, for a tooltip: its names, then each number that is known, with its title.
   const words = (t, row) => {
-    const names = t.columns.map((c, i) => (c.text && !c.field ? text(row.cells[i]) : "")).filter(Boolean);
-    const numbers = t.columns.map((c, i) => (c.field && text(row.cells[i]) ? text(row.cells[i]) + " " + c.title : "")).filter(Boolean);
-    return [names.join(", "), numbers.join(", ")];
+    const is_name = (c) => c.text && !c.field;
+    const known_cells = t.columns.map((c, i) => ({ c, shown: answer(row.cells[i]) })).filter(({ shown }) => shown);
+    const names = known_cells.filter(({ c }) => is_name(c)).map(({ shown }) => shown);
+    const numbers = known_cells.filter(({ c }) => !is_name(c)).map(({ c, shown }) => shown + " " + c.title);
+    return [names.join(", "), numbers.join(", ")].filter(Boolean);
   };
+  // Not Math.min(...list): browsers limit the arguments of a call, and some fifty ranks have more launches than that.
+  const least = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
+  const most = (list) => list.reduce((a, b) => Math.max(a, b), -Infinity);
 
   // ---- theme -------------------------------------------------------------------------------------------------
   const root = document.documentElement, button = document.getElementById("theme");
@@ -83,7 +91,7 @@
       const by_words = t.columns[sorted].text;
       // No answer stands last in both directions.
       shown.sort((x, y) => {
-        const a = by_words ? text(x.cells[sorted]) : x.sort[sorted], b = by_words ? text(y.cells[sorted]) : y.sort[sorted];
+        const key = (row) => (by_words ? answer(row.cells[sorted]) || null : row.sort[sorted]), a = key(x), b = key(y);
         if (a === null || b === null) return (a === null) - (b === null);
         const by = by_words ? a.localeCompare(b) : a - b;
         return descending ? -by : by;
@@ -165,7 +173,7 @@
     if (!known((d.ceilings || {}).copy_bytes_per_s) || !rows.length) {
       put("roofline", note(view.sentences.no_roofline));
     } else {
-      const longest = Math.max(...rows.map(({ k }) => k.time_ns));
+      const longest = most(rows.map(({ k }) => k.time_ns));
       const pass = ({ k }) => k.pass || "unattributed";
       const tensor = (k) => (known(k.tensor_of_ceiling_pct) ? k.tensor_of_ceiling_pct : known(k.tensor_active_pct) ? k.tensor_active_pct : 0);
       chart(document.getElementById("roofline"), "high", "Each kernel by its share of the DRAM ceiling and of the tensor ceiling; the kernel table has the numbers", () => ({
@@ -209,7 +217,7 @@
     } else {
       const lanes = view.lanes.names;
       const pass = ({ l }) => l.pass || "unattributed";
-      const end = (d.timeline || {}).window_ns || Math.max(...rows.map(({ l }) => l.start_ns + l.shown_ns));
+      const end = (d.timeline || {}).window_ns || most(rows.map(({ l }) => l.start_ns + l.shown_ns));
       chart(document.getElementById("timeline"), lanes.length > 2 ? "" : "low", "Kernels of one step over time, a row per stream", () => ({
         type: "bar",
         data: { labels: lanes, datasets: [...new Set(rows.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
@@ -218,7 +226,8 @@
           scales: { x: { min: 0, max: end / 1e6, title: { display: true, text: "ms since the first kernel" } }, y: { stacked: true } },
           plugins: { tooltip: { callbacks: { label: (i) => words(t, i.raw.row) } } } },
       })) || put("timeline", noCharts());
-      if (rows.length < all_launches) put("timeline", note("The " + rows.length + " longest of " + all_launches + " launches are drawn."));
+      if (d.launches.length < all_launches) put("timeline", note("The " + rows.length + " longest of " + all_launches + " launches are drawn."));
+      else if (rows.length < all_launches) put("timeline", note(rows.length + " of " + all_launches + " launches are drawn; the times of the others were lost."));
       put("timeline", note(view.sentences.timeline));
       put("timeline", el("details", {}, el("summary", {}, rows.length < all_launches ? "every launch drawn" : "every launch"), table({ ...t, rows: rows.map(({ row }) => row).sort((a, b) => value(t, a, "start_ns") - value(t, b, "start_ns")) }, column(t, "shown_ns")).element));
     }
@@ -230,10 +239,11 @@
     const lanes = (d.ranks || []).flatMap((r) => ["rank " + r.rank, "rank " + r.rank + " communication"]);
     const lane = (l) => "rank " + l.rank + (l.pass === "communication" ? " communication" : "");
     const pass = (l) => l.pass || "unattributed";
-    const begin = Math.min(...d.lanes.map((l) => l.start_ns)), end = Math.max(...d.lanes.map((l) => l.start_ns + l.shown_ns));
+    const begin = least(d.lanes.map((l) => l.start_ns)), end = most(d.lanes.map((l) => l.start_ns + l.shown_ns));
     const section = document.getElementById("ranks");
     put("ranks", table(view.tables.ranks, column(view.tables.ranks, "rank"), true).element, ...view.ranks.map(note));
-    chart(section, lanes.length > 6 ? "high" : "", "The step on every rank by one clock, a row for work and one for communication", () => ({
+    if (!d.lanes.length) put("ranks", note("No step of a rank was traced; see what is missing."));
+    else chart(section, lanes.length > 6 ? "high" : "", "The step on every rank by one clock, a row for work and one for communication", () => ({
       type: "bar",
       data: { labels: lanes, datasets: [...new Set(d.lanes.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
         parsing: { xAxisKey: "x", yAxisKey: "y" }, data: d.lanes.filter((l) => pass(l) === g).map((l) => ({ x: [l.start_ns / 1e6, (l.start_ns + l.shown_ns) / 1e6], y: lane(l), name: l.name })) })) },
@@ -241,6 +251,7 @@
         scales: { x: { min: begin / 1e6, max: end / 1e6, title: { display: true, text: "ms since the first kernel of rank " + d.world.main_rank } }, y: { stacked: true } },
         plugins: { tooltip: { callbacks: { label: (i) => i.raw.name } } } },
     })) || put("ranks", noCharts());
+    if (d.lanes.length < all_lanes) put("ranks", note("The " + d.lanes.length + " longest of " + all_lanes + " launches of all ranks are drawn."));
     const collectives = view.tables.collectives;
     if (collectives.rows.length) put("ranks", table(collectives, column(collectives, "exposed_ns")).element, ...collectives.notes.map(note));
   }

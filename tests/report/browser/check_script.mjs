@@ -1,0 +1,73 @@
+// check_script.mjs FOLDER: runs the script of the pages that make_report_pages wrote, without a browser: on elements that only hold what the
+// script puts into them. Sees what a tooltip says, how tables sort, and that every section is reached. Exit 1: something is wrong (printed).
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { runInNewContext } from "node:vm";
+
+class Element {
+  constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, listeners: {} }); }
+  setAttribute(name, value) { this.attributes[name] = value; }
+  append(...children) { this.children.push(...children); }
+  replaceChildren(...children) { this.children = children; }
+  addEventListener(event, listener) { this.listeners[event] = listener; }
+  set textContent(text) { this.children = [text]; }
+  get textContent() { return this.children.map((c) => c.textContent ?? String(c)).join(""); }
+  all(tag) { return this.children.flatMap((c) => (c instanceof Element ? [...(c.tag === tag ? [c] : []), ...c.all(tag)] : [])); }
+}
+
+// `change` may alter the page's document and its attributes before the script sees them.
+function run(name, change = () => {}) {
+  const html = readFileSync(join(process.argv[2], name + ".html"), "utf8");
+  const json = (id) => JSON.parse(html.match(new RegExp(`id="${id}"[^>]*>([^]*?)</script>`))[1]);
+  const data = json("data"), view = json("view");
+  const ids = { data: new Element("script"), view: new Element("script") }, charts = [];
+  for (const [, key, value] of html.match(/<script[^>]* id="data"[^>]*>/)[0].matchAll(/data-(\w+)="([^"]*)"/g)) ids.data.dataset[key] = value;
+  change(data, ids.data.dataset);
+  ids.data.textContent = JSON.stringify(data);
+  ids.view.textContent = JSON.stringify(view);
+  const document = { documentElement: new Element("html"), createElement: (tag) => new Element(tag), getElementById: (id) => (ids[id] ??= new Element("div")) };
+  const Chart = function (canvas, config) { charts.push(config); };
+  Chart.defaults = { font: {} };
+  const window = { matchMedia: () => ({ matches: false, addEventListener() {} }) };
+  runInNewContext(html.slice(html.lastIndexOf("<script>") + 8, html.lastIndexOf("</script>")), { document, window, Chart, getComputedStyle: () => ({ getPropertyValue: () => "" }) });
+  return { ids, charts };
+}
+// The lines of the tooltip of every point of a chart that has one of its own.
+const tooltips = (chart) => {
+  const label = chart.options.plugins?.tooltip?.callbacks.label;
+  return label ? chart.data.datasets.flatMap((set, datasetIndex) => set.data.map((raw) => [label({ datasetIndex, raw })].flat())) : [];
+};
+const problems = [];
+const expect = (good, what) => { console.log((good ? "ok   " : "FAIL ") + what); if (!good) problems.push(what); };
+
+// What a row shows for a number that nobody knows was read out as one: "- GB/s".
+for (const name of ["gpu", "cpu", "ranks"]) {
+  const lines = run(name).charts.flatMap(tooltips).flat();
+  expect(lines.length > 0 && lines.every((l) => l && !/(^|, )-( |,|$)/.test(l)), name + ": no tooltip holds a number without an answer: " + (lines.find((l) => /(^|, )-( |,|$)/.test(l)) ?? ""));
+}
+const of_passes = run("ranks").charts.map(tooltips)[0].map((lines) => lines.join("; "));
+expect(of_passes.some((t) => / worst/.test(t) && / hidden/.test(t)), "a pass of several ranks says the worst of them: " + of_passes[0]);
+
+const sorted_by = (table, title, clicks) => {
+  const button = table.all("button").find((b) => b.textContent === title), at = table.all("th").findIndex((h) => h.children.includes(button));
+  for (let i = 0; i < clicks; ++i) button.listeners.click();
+  return table.all("tbody")[0].children.map((row) => row.children[at].textContent);
+};
+for (const clicks of [1, 2]) {
+  const bounds = sorted_by(run("gpu").ids["kernel-table"], "bound", clicks);
+  expect(bounds.includes("-") && bounds.indexOf("-") + bounds.filter((b) => b === "-").length === bounds.length, "no answer stands last: " + bounds.join(" "));
+}
+
+// Sixty ranks: more launches than a call takes arguments. The sections below stayed empty.
+const many = run("ranks", (data) => { data.lanes = Array.from({ length: 150000 }, (_, i) => data.lanes[i % data.lanes.length]); });
+expect(many.ids.environment.textContent.includes("collected by"), "a page of very many launches is whole");
+const notes = (page, id) => page.ids[id].all("p").map((p) => p.textContent);
+const cut = notes(run("ranks", (data, whole) => { whole.lanes = "5000"; }), "ranks");
+expect(cut.some((n) => /^The \d+ longest of 5000 launches of all ranks are drawn\.$/.test(n)), "the ranks say that launches are left out");
+expect(notes(run("ranks"), "ranks").every((n) => !n.includes("longest")), "and only then");
+const untraced = run("ranks", (data, whole) => { data.lanes = [], whole.lanes = "0"; });
+expect(notes(untraced, "ranks").includes("No step of a rank was traced; see what is missing."), "ranks without a traced step are no empty chart");
+const lost = notes(run("gpu", (data) => { delete data.launches[0].start_ns; }), "timeline");
+expect(lost.some((n) => /^\d+ of \d+ launches are drawn; the times of the others were lost\.$/.test(n)), "a launch whose time was lost is not called a short one");
+expect(notes(run("long"), "timeline").includes("The 2500 longest of 20000 launches are drawn."), "the longest are drawn of a long step");
+process.exit(problems.length ? 1 : 0);
