@@ -384,10 +384,15 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   if (d.step && d.step->basis == "timed steps") d.a_state = a.timing.state, d.b_state = b.timing.state;
   d.states = state_changes(a, b);
   d.ranks = rank_change(a, b);
+  if (!waterfall) {
+    d.without_rows = a.totals.time_ns   ? "B holds no time on the device, so neither passes nor kernels are compared."
+                     : b.totals.time_ns ? "A holds no time on the device, so neither passes nor kernels are compared."
+                                        : "Neither document holds a time on the device: there are no passes and no kernels to compare.";
+    return d;
+  }
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
   d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });
-  if (!waterfall) return d;
   d.kernels = match_roles(*waterfall);
   d.idle_known = idle_known(a, b);
   d.a_device = whole_of(a, device_ns(a, b));

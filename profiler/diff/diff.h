@@ -77,6 +77,7 @@ struct ProfileDiff {
   Text a_state, b_state;                         // of the device during the steps that `step` compares; absent: unknown, or no such steps
   std::vector<StateChange> states;               // warm first
   std::optional<RankChange> ranks;               // where one of them is of several ranks
+  std::string without_rows;                      // why passes to rest are empty: no time on the device; "": they are there
   std::vector<GroupChange> passes, ops, layers;  // sorted by |delta|
   std::vector<KernelChange> kernels;             // sorted by |delta|
   Side a_device, b_device;                       // the whole of each: device time, or kernel time where one of them knows no idle time

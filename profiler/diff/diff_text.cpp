@@ -245,6 +245,7 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
     out += styled(wrapped(stepscope::printable(doubt_words(doubt)), o.width, 2), doubt.severe ? "31" : "33", o.color) + "\n";
   out += "\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
+  if (!d.without_rows.empty()) return out + wrapped(d.without_rows, o.width, 0) + "\n";
   return out + second_table(d, o, [&](const View& view) { return terminal_text(view, o.width, o.color); });
 }
 
@@ -259,6 +260,7 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   if (!d.doubts.empty()) out += "\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d, in_markdown) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
+  if (!d.without_rows.empty()) return out + d.without_rows + "\n";
   return out + second_table(d, o, [](const View& view) { return markdown_text(view); });
 }
 
@@ -273,11 +275,12 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   }
   for (const StateChange& s : d.states) j["states"].push_back(to_json(s));
   if (d.ranks) j["ranks"] = to_json(*d.ranks);
-  j["device"] = {{"a_ns", d.a_device.time_ns}, {"b_ns", d.b_device.time_ns}};
+  const bool rows = d.without_rows.empty();
+  if (rows) j["device"] = {{"a_ns", d.a_device.time_ns}, {"b_ns", d.b_device.time_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
   for (const Doubt& doubt : d.doubts)
     j["doubts"].push_back({{"of", doubt.of}, {"name", doubt.name}, {"severe", doubt.severe}, {"text", doubt.text}});
-  j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};
+  if (rows) j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};
   const auto groups = [&](const char* key, const std::vector<GroupChange>& list) {
     ordered_json& out = j[key] = ordered_json::array();
     for (const GroupChange& g : list) {

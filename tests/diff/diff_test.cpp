@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
 
 #include "base/errors.h"
 #include "base/run_fields.h"
@@ -624,6 +626,26 @@ TEST(Diff, ATableOfNoLayersOrOpsIsASentence) {
     for (const std::string& shown : {diff_table(diff_profiles(a, a), text), diff_markdown(diff_profiles(a, a), text)})
       EXPECT_THAT(shown, testing::AllOf(testing::EndsWith(std::string("No ") + what + "s: neither document has a row of one.\n"),
                                         testing::Not(HasSubstr(what + std::string(" A ms")))));
+  }
+}
+
+// Of the document that was not traced every time was 0, and the rest of the other one below it: "rest 0.000 -4.285", "sum 0.000 0.000".
+TEST(Diff, WithoutATimeOnTheDeviceNoRowIsCompared) {
+  const ProfileDocument traced =
+      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ProfileDocument timed;
+  timed.run = traced.run, timed.environment = traced.environment, timed.timing = traced.timing;
+  using Documents = std::tuple<const ProfileDocument*, const ProfileDocument*, std::string>;
+  for (const auto& [a, b, words] :
+       {Documents(&timed, &traced, "A holds no"), Documents(&traced, &timed, "B holds no"), Documents(&timed, &timed, "Neither")}) {
+    const ProfileDiff d = diff_profiles(*a, *b);
+    ASSERT_TRUE(d.step);
+    for (const std::string& text : {diff_table(d, {}), diff_markdown(d, {})})
+      EXPECT_THAT(text, testing::AllOf(HasSubstr("\n" + words), HasSubstr("median step"), testing::Not(HasSubstr("sum"))));
+    const nlohmann::ordered_json j = diff_json(d, {});
+    EXPECT_FALSE(j.contains("device") || j.contains("rest")) << "0 is no answer";
+    EXPECT_TRUE(j["passes"].empty() && j["kernels"].empty());
+    EXPECT_EQ(d.judged().ratio, 1);
   }
 }
 
