@@ -318,16 +318,18 @@ std::vector<KernelChange> match_roles(const Waterfall& w) {
     auto& after = fresh[place];
     const bool has_role = place.first != "unattributed";
     std::vector<KernelChange> left;
+    std::vector<std::string> names;  // of `after`, each shortened once: without ops thousands of kernels may be in one place
+    for (const KernelChange& n : after) names.push_back(short_kernel_name(n.b_kernels.front()));
     for (KernelChange& g : before) {
-      const auto twin = std::find_if(after.begin(), after.end(), [&](const KernelChange& n) {
-        return short_kernel_name(n.b_kernels.front()) == short_kernel_name(g.a_kernels.front());
-      });
-      if (twin == after.end()) {
+      const auto name = std::find(names.begin(), names.end(), short_kernel_name(g.a_kernels.front()));
+      if (name == names.end()) {
         left.push_back(std::move(g));
         continue;
       }
+      const auto twin = after.begin() + (name - names.begin());
       out.push_back(replaced(std::move(g), *twin));
       after.erase(twin);
+      names.erase(name);
     }
     if (!left.empty() && !after.empty() && has_role) {
       KernelChange all = left.front();

@@ -198,7 +198,9 @@
       const all = table(t, column(t, "time_ns"));
       const input = el("input", { type: "search", id: "filter", placeholder: "attention, backward, memory …" });
       const found = el("span", { class: "faint", role: "status" });
-      const haystack = new Map(t.rows.map((r, i) => [r, [d.kernels[i].name, d.kernels[i].pass || "", d.kernels[i].op || "", d.kernels[i].bound || ""].join(" ").toLowerCase()]));
+      // Words that the table shows ("bwd qkv"), and the whole ones behind them ("backward").
+      const shown = (r) => t.columns.map((c, i) => (c.text ? text(r.cells[i]) : "")).join(" ");
+      const haystack = new Map(t.rows.map((r, i) => [r, [d.kernels[i].name, d.kernels[i].pass || "", shown(r)].join(" ").toLowerCase()]));
       input.addEventListener("input", () => {
         const q = input.value.trim().toLowerCase();
         const n = all.filter((r) => !q || haystack.get(r).includes(q));

@@ -57,6 +57,13 @@ for (const clicks of [1, 2]) {
   const bounds = sorted_by(run("gpu").ids["kernel-table"], "bound", clicks);
   expect(bounds.includes("-") && bounds.indexOf("-") + bounds.filter((b) => b === "-").length === bounds.length, "no answer stands last: " + bounds.join(" "));
 }
+// The table says "bwd", and only "backward" found its rows.
+for (const words of ["bwd", "backward", "bwd qkv", "memory", "cutlass::kernel2"]) {
+  const page = run("gpu"), all = page.ids["kernel-table"].all("tbody")[0].children.length;
+  Object.assign(page.ids["kernel-table"].all("input")[0], { value: words }).listeners.input();
+  const left = page.ids["kernel-table"].all("tbody")[0].children.length;
+  expect(left > 0 && left < all, "the filter finds " + words + ": " + left + " of " + all);
+}
 
 // Sixty ranks: more launches than a call takes arguments. The sections below stayed empty.
 const many = run("ranks", (data) => { data.lanes = Array.from({ length: 150000 }, (_, i) => data.lanes[i % data.lanes.length]); });
