@@ -32,11 +32,13 @@ function run(name, change = () => {}) {
   runInNewContext(html.slice(html.lastIndexOf("<script>") + 8, html.lastIndexOf("</script>")), { document, window, Chart, getComputedStyle: () => ({ getPropertyValue: () => "" }) });
   return { ids, charts };
 }
-// The lines of the tooltip of every point of a chart that has one of its own.
-const tooltips = (chart) => {
+// Every point of a chart whose tooltip is made by the page: its set, what was drawn, and the lines of the tooltip.
+const points = (chart) => {
   const label = chart.options.plugins?.tooltip?.callbacks.label;
-  return label ? chart.data.datasets.flatMap((set, datasetIndex) => set.data.map((raw) => [label({ datasetIndex, raw })].flat())) : [];
+  return label ? chart.data.datasets.flatMap((dataset, datasetIndex) => dataset.data.map((raw, dataIndex) =>
+    ({ dataset, raw, lines: [label({ chart, dataset, datasetIndex, dataIndex, raw, label: dataset.label })].flat() }))) : [];
 };
+const tooltips = (chart) => points(chart).map(({ lines }) => lines);
 const problems = [];
 const expect = (good, what) => { console.log((good ? "ok   " : "FAIL ") + what); if (!good) problems.push(what); };
 
@@ -47,6 +49,19 @@ for (const name of ["gpu", "cpu", "ranks"]) {
 }
 const of_passes = run("ranks").charts.map(tooltips)[0].map((lines) => lines.join("; "));
 expect(of_passes.some((t) => / worst/.test(t) && / hidden/.test(t)), "a pass of several ranks says the worst of them: " + of_passes[0]);
+
+// Each tooltip is that of its own point: the numbers in it are those that were drawn.
+const number_before = (lines, title) => lines.join(", ").match(new RegExp(`\\(?([-\\d.]+)%?\\)? ${title}(,|$)`))?.[1] ?? "";
+const near = (shown, drawn) => shown !== "" && Math.abs(Number(shown) - drawn) <= 0.51 * 10 ** -(shown.split(".")[1] ?? "").length;
+for (const name of ["gpu", "cpu", "ranks"]) {
+  const { charts } = run(name), has = (title) => charts.find((c) => c.options.scales?.x?.title?.text?.startsWith(title));
+  const passes = points(charts[0]);
+  expect(passes.length > 2 && passes.every(({ dataset, raw, lines }) => lines[0].split(", ")[0] === dataset.label && near(number_before(lines, "ms"), raw)), name + ": tooltips of the passes are theirs");
+  const launches = points(has("ms since the first kernel"));
+  expect(launches.length > 2 && launches.every(({ raw, lines }) => near(number_before(lines, "start ms"), raw.x[0]) && near(number_before(lines, "ms"), raw.x[1] - raw.x[0])), name + ": tooltips of the launches are theirs");
+  if (name === "gpu") expect(points(has("% of")).every(({ raw, lines }) => near(number_before(lines, "\\(max\\)"), raw.x)), name + ": tooltips of the roofline are theirs");
+  if (name === "ranks") expect(points(charts.at(-1)).every(({ raw, lines }) => lines.length === 1 && lines[0] === raw.name && raw.name), name + ": tooltips of the ranks are theirs");
+}
 
 const sorted_by = (table, title, clicks) => {
   const button = table.all("button").find((b) => b.textContent === title), at = table.all("th").findIndex((h) => h.children.includes(button));
