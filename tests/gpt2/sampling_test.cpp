@@ -10,6 +10,7 @@
 
 namespace gpt2 {
 namespace {
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 TEST(Sampling, GreedyTakesTheMostLikelyAndTheLowestOfEquals) {
@@ -48,6 +49,23 @@ TEST(Sampling, HugeLogitsDoNotOverflowAndNonFiniteOnesAreRefused) {
   CounterRng rng(1);
   EXPECT_EQ(sample_token(std::vector<float>{-3e38f, 3e38f}, {1.0f, 0}, rng), 1);
   EXPECT_THROW(sample_token(std::vector<float>{0, std::numeric_limits<float>::quiet_NaN()}, {1.0f, 0}, rng), std::runtime_error);
+}
+
+// exp(a low temperature's logits) is 0 or infinite wherever the maximum is not subtracted first: then the least likely is drawn.
+TEST(Sampling, AShiftOfAllLogitsChangesNoDrawAtAnyTemperature) {
+  const std::vector<float> logits{0, 0.25f, -1, 0.125f};
+  const auto draws = [&](float shift, float temperature) {
+    std::vector<float> shifted = logits;
+    for (float& x : shifted) x += shift;
+    CounterRng rng(3);
+    std::vector<int32_t> out;
+    for (int i = 0; i < 50; ++i) out.push_back(sample_token(shifted, {temperature, 0}, rng));
+    return out;
+  };
+  for (const float temperature : {1.0f, 0.1f, 0.01f})
+    for (const float shift : {-1000.0f, -100.0f, 16.0f, 1000.0f})
+      EXPECT_EQ(draws(shift, temperature), draws(0, temperature)) << temperature << ' ' << shift;
+  EXPECT_THAT(draws(-100, 0.01f), Each(1));
 }
 
 TEST(Sampling, GenerationReadsTheRowOfTheLastTokenAndSlidesItsContext) {
