@@ -22,6 +22,7 @@
 #include "base/errors.h"
 #include "base/made_folders.h"
 #include "base/nvml.h"
+#include "base/stderr_text.h"
 #include "build_info.inc"
 #include "cli/catch_interrupt.h"
 #include "cli/experiment_flags.h"
@@ -199,7 +200,8 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   o.many_rows = o.wide = f.trainer != "reference" && o.real_size_batch > 0;
   if (o.seq_len > o.config.max_seq_len)
     throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name, o.config.max_seq_len));
-  if (isatty(STDERR_FILENO)) o.progress = [matmul](const std::string& what) { fmt::print(stderr, "gate ({}): {}\n", matmul, what); };
+  if (isatty(STDERR_FILENO))
+    o.progress = [matmul](const std::string& what) { stepscope::put_on_stderr(fmt::format("gate ({}): {}\n", matmul, what)); };
   return o;
 }
 
@@ -439,7 +441,8 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
       o.with_answers = false;
       o.repeats = 1;
     }
-    if (isatty(STDERR_FILENO)) o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
+    if (isatty(STDERR_FILENO))
+      o.progress = [](const std::string& what) { stepscope::put_on_stderr(fmt::format("gate (ops): {}\n", what)); };
     gate::GateReport report = gate::check_ops(o);
     check_each_had_cases(f, report);
     reports.add(std::move(report));

@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/statistics.h"
+#include "base/stderr_text.h"
 #include "cli/catch_interrupt.h"
 #include "cli/say.h"
 #include "cli/training_log.h"
@@ -129,7 +130,8 @@ bool sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& op
       return false;
     }
     if (!sweep.quiet && !sweep.json)
-      fmt::print(stderr, "rate {}: {}\n", rate, o.final_loss ? fmt::format("loss {:.6f}", *o.final_loss) : "diverged: " + o.diverged);
+      stepscope::put_on_stderr(
+          fmt::format("rate {}: {}\n", rate, o.final_loss ? fmt::format("loss {:.6f}", *o.final_loss) : "diverged: " + o.diverged));
   }
   const auto best =
       std::min_element(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) { return a.judged() < b.judged(); });

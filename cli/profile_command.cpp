@@ -18,6 +18,7 @@
 #include "base/output_file.h"
 #include "base/process.h"
 #include "base/read_file.h"
+#include "base/stderr_text.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 #include "build_info.inc"
@@ -30,6 +31,7 @@
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "gpt2/train_loop.h"
 #include "profiler/collect/rank.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/run_info.h"
@@ -243,7 +245,8 @@ struct ProfiledRun {
 // Ranks that are counted exchange nothing (cli/silent_steps.h), and have no counters of whole passes: in the step that counts those a rank was
 // killed by signal 11 on each of two hosts (two H200s, while NCCL ran on 2026-11-22, in silence on 2026-11-30; the cause is not known). Should one
 // be killed in spite of that, a profile of times is worth more than none. Where a starter made the ranks, each process of `profile` comes to this
-// by itself: a run of ranks ends as a whole, so all see it fail.
+// by itself: a run of ranks ends as a whole, so all see it fail. (But for one whose collector ends it behind the run: that one tries alone, and
+// waits at the rendezvous until its deadline.)
 //
 // Gives no document where this process is a rank: its recording is all that it has.
 std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
@@ -390,11 +393,14 @@ void check_flags_have_a_use(const ProfileFlags& f) {
 void say_where_it_is(const ProfileFlags& f) {
   const std::string file = f.recorded(f.keep_recording);
   if (!std::filesystem::exists(file)) fail_without_recording(std::to_string(f.rank->rank), f.rank->size);
-  fmt::print(stderr, "recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file, f.rank->rank,
-             f.rank->size);
+  stepscope::put_on_stderr(fmt::format("recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file,
+                                       f.rank->rank, f.rank->size));
+}
+
+void say_where_run_json_is(const ProfileFlags& f) {
   if (f.keeps_run_json())
-    fmt::print(stderr, "run.json: {0} (`join --run-json {0} --first-timed-step {1} --timed-steps {2}`)\n",
-               run_json_beside(f.keep_recording), f.warmup, f.trainer.steps);
+    stepscope::put_on_stderr(fmt::format("run.json: {0} (`join --run-json {0} --first-timed-step {1} --timed-steps {2}`)\n",
+                                         run_json_beside(f.keep_recording), f.warmup, f.trainer.steps));
 }
 
 void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
@@ -406,7 +412,10 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
   if (f.program.empty() && !f.step_range.empty())
     throw InputError(
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
-  if (f.gpus == 1) f.rank = profiler::collect::rank_of_process("");
+  if (f.gpus == 1)
+    f.rank = profiler::collect::rank_of_process("");
+  else
+    refuse_one_of_several(fmt::format("--gpus {}", f.gpus), "and would start as many again; expected one process");
   check_flags_have_a_use(f);
   stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
   add_shards(inputs, "--data", f.trainer.data);
@@ -417,7 +426,10 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
     if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
   }
   if (f.rank) outputs.emplace_back("--keep-recording of a rank", f.recorded(f.keep_recording));
-  if (f.keeps_run_json()) outputs.emplace_back("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
+  if (f.keeps_run_json()) {
+    gpt2::refuse_to_replace("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
+    outputs.emplace_back("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
+  }
   check_report_outputs(f.report, inputs, std::move(outputs));
   if (!f.links.empty()) links_for("--link-ceilings", f.links, {});  // not only after the run
   const CatchInterrupt guard;
@@ -427,6 +439,7 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
     exit_code = print_new_report(*document, f.out, f.report);
   else
     say_where_it_is(f);
+  say_where_run_json_is(f);
 }
 
 }  // namespace
@@ -460,7 +473,8 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   f->of_a_document.push_back(
       c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones"));
   f->of_a_document.push_back(c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str());
-  c->add_option("--keep-recording", f->keep_recording, "keep the collector's recording in this file");
+  c->add_option("--keep-recording", f->keep_recording,
+                "keep the collector's recording in this file, and beside those of a trainer's ranks its run.json");
   f->of_steps.push_back(
       c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step to this file, which grows with the steps"));
   c->add_option("--step-range", f->step_range,

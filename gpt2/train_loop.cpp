@@ -99,17 +99,19 @@ std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOption
   return examples;
 }
 
-// A mistyped --run-json must not replace a checkpoint, or anything else but a run.json of before.
-void refuse_to_replace(const std::string& file) {
+}  // namespace
+
+void refuse_to_replace(const std::string& flag, const std::string& file) {
   std::error_code ec;
   if (!std::filesystem::is_regular_file(file, ec) || std::filesystem::file_size(file, ec) == 0) return;
   std::string head(200, '\0');
   std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
   const std::string_view of_any_version = stepscope::kRunSchema.substr(0, stepscope::kRunSchema.find('/') + 1);
   if (head.find(fmt::format("\"{}", of_any_version)) == std::string::npos)
-    throw InputError(
-        fmt::format("--run-json {}: is there already and is no run.json; expected a new name, or a run.json to replace", file));
+    throw InputError(fmt::format("{} {}: is there already and is no run.json; expected a new name, or a run.json to replace", flag, file));
 }
+
+namespace {
 
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
@@ -137,7 +139,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   if (!o.run_json.empty()) {
     if (!o.checkpoint_dir.empty()) stepscope::make_folders(o.checkpoint_dir);  // run.json may be named in it
     if (const std::string file = rank_file(o.run_json, rank_of(o)); !file.empty()) {
-      refuse_to_replace(file);
+      refuse_to_replace("--run-json", file);
       stepscope::check_output(file, "--run-json");
     }
   }

@@ -103,6 +103,10 @@ struct RunResult {
 // stepscope::InputError.
 void check_run(const TrainerOptions& trainer, const LoopOptions& options);
 
+// A mistyped name must not replace a checkpoint, or anything else but a run.json of before: throws stepscope::InputError with the flag where
+// `file` is there, is not empty and is no run.json.
+void refuse_to_replace(const std::string& flag, const std::string& file);
+
 // What to say when options.resume is set and the newest checkpoint is already of the last step or beyond: nothing is left to do, and no
 // trainer need be built. nullopt: there is. Throws stepscope::InputError for checkpoints that are damaged or of another run.
 std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name, const LoopOptions& options);

@@ -12,9 +12,9 @@ namespace {
 constexpr double kMostFlops = 1e10;
 // Of weight gradients: attproj at 16,421 rows is a long sum, of which the library splits all eight offers.
 constexpr double kMostFlopsOfSums = 2e10;
-// The library offers eight or three; the others are some ninety kernels that differ by tile, order of tiles and cluster. Three to nine of a
-// tile follow each other, and tiles differ from product to product.
-constexpr int kAllOf = 16, kOneOf = 7;
+// As many offers as an engine asks the library for come first. Behind them are kernels that the engine names itself, some ninety of a product,
+// which differ by tile, order of tiles and cluster: three to nine of a tile follow each other, and tiles differ from product to product.
+constexpr int kAllOf = 32, kOneOf = 7;
 
 // Of two results the one that is further beyond its budget, or nearer to it. NaN is the furthest.
 bool is_worse(const CheckResult& a, const CheckResult& b) { return !std::isnan(b.error) && !(a.error / a.budget <= b.error / b.budget); }

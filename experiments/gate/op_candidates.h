@@ -1,5 +1,6 @@
 // A trainer that searches takes whichever of the library's algorithms is the fastest, on this machine and today. So products are held against
-// their answer by every one that its engine may take, and not by the one that another engine gets as the library's first choice.
+// their answer by every one that the library offers to its engine and by every seventh of those that the engine names itself, and not by the one
+// that another engine gets as the library's first choice.
 #pragma once
 #include <functional>
 #include <string>
@@ -20,8 +21,8 @@ struct Candidate {
   std::vector<View> results;
 };
 
-// Asks for the first sixteen candidates, in which all of the library's offers are, and for every seventh behind them. "OP/VARIANT candidates", one result for each tensor that is rounded on its
-// way out: its worst element with the worst of them. Others by their norm, row and column.
+// Asks for the first 32 candidates, among which all of the library's offers are, and for every seventh behind them. "OP/VARIANT candidates", one
+// result for each tensor that is rounded on its way out: its worst element with the worst of them. Others by their norm, row and column.
 std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
                                           const std::function<Candidate(int number)>& launch);
 

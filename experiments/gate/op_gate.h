@@ -9,7 +9,7 @@
 // rounded to bf16 also "OP/VARIANT element" (the worst single one) and "OP/VARIANT lean" (more elements on one side of their answers than
 // on the other; also in attention with TF32), of weights "OP/VARIANT rounding" (of the master weights, bit for bit, or without a bias and
 // each with bits of its own), and of lm_head "OP/VARIANT scale" (a factor on a whole row). Of plain products also
-// "OP/VARIANT candidates" (every algorithm that a trainer which searches may take), of losses and norms "OP/VARIANT not finite" (a NaN or an
+// "OP/VARIANT candidates" (algorithms that a trainer which searches may take), of losses and norms "OP/VARIANT not finite" (a NaN or an
 // infinity among the inputs reaches them, and no other row). A launch that throws fails "OP/VARIANT error", tensor "launch".
 #pragma once
 #include <cstdint>

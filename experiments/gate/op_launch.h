@@ -54,7 +54,7 @@ class OpTrainer {
   // The same for products as a trainer has them that chooses among algorithms by their times; null for a trainer that has no search. Beside `other`,
   // which outlives it and whose workspace it uses.
   virtual std::unique_ptr<OpContext> searching_context(OpContext& other) const;
-  // Of such a context: products that it meets for the first time are computed by their candidate `number`, counting on from the first again.
+  // Of such a context: a product of n candidates that it meets for the first time is computed by candidate number % n.
   virtual void take_candidate(OpContext& searching, size_t number) const;
   virtual size_t most_candidates(OpContext& searching) const;  // of the products that it met for the first time since then
 

@@ -13,6 +13,7 @@
 #include "base/json_read.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/stderr_text.h"
 #include "experiments/gate/receipt.h"
 #include "experiments/session/child_output.h"
 
@@ -103,7 +104,7 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
   argv.insert(argv.begin(), {program_, "gate"});
   argv.insert(argv.end(), {"--json", "--seed", std::to_string(seed_), "--oracle-answers", answers_.string()});
   if (ops_done) argv.emplace_back("--no-ops");
-  if (progress_) fmt::print(stderr, "gate: {}\n", key);
+  if (progress_) stepscope::put_on_stderr(fmt::format("gate: {}\n", key));
   GateSummary g;
   g.checked = true;
   const ChildOutput out = run_to_end(argv, timeout_s_, stop_, false);

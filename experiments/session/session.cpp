@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/stderr_text.h"
 #include "base/utc.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/gate/plant_spec.h"
@@ -178,9 +179,9 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
     if (!options_.progress && !last && Clock::now() - said < kBetweenLines) return;
     said = Clock::now();
     const std::string ratio = p.mean_log_ratio ? fmt::format("{:+.2f}%", ratio_pct(*p.mean_log_ratio)) : "-";
-    fmt::print(stderr, "{}{}: pair {}/{}, B/A {}, {:.0f} s left   {}", options_.progress ? "\r" : "",
-               names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned, ratio,
-               p.seconds_left, last || !options_.progress ? "\n" : "");
+    stepscope::put_on_stderr(fmt::format("{}{}: pair {}/{}, B/A {}, {:.0f} s left   {}", options_.progress ? "\r" : "",
+                                         names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done,
+                                         p.pairs_planned, ratio, p.seconds_left, last || !options_.progress ? "\n" : ""));
     std::fflush(stderr);
   };
   std::vector<RunLog> logs =

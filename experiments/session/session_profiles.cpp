@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/stderr_text.h"
 #include "base/temporary_folder.h"
 #include "experiments/gate/timed_steps.h"
 #include "experiments/session/child_output.h"
@@ -91,7 +92,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
     r.waterfall_absent = "interrupted";
     return;
   }
-  if (options_.progress) fmt::print(stderr, "profile of both arms\n");
+  if (options_.progress) stepscope::put_on_stderr("profile of both arms\n");
   const TemporaryFolder folder;
   const std::string a_file = folder.file("a.json"), b_file = folder.file("b.json");
   for (const auto& [arm, what, file] : {std::tuple("A", &a, &a_file), std::tuple("B", &b, &b_file)})

@@ -124,6 +124,12 @@ std::vector<std::string> contradictions(const VerdictDocument& document) {
     out.push_back(fmt::format("its verdict is {}, its workloads make it {}", name(document.verdict), name(verdict_of(document))));
   if (!out.empty()) return out;
   again.verdict = document.verdict;
+  // Verdicts of before 2026-11-30 had the smallest p times the looks here, also where a look had reached its own level.
+  for (size_t i = 0; i < document.workloads.size(); ++i) {
+    const std::optional<double>& was = document.workloads[i].statistics.campaign_p_value;
+    std::optional<double>& now = again.workloads[i].statistics.campaign_p_value;
+    if (was && now && *was > t.alpha && *was <= 1 && alike(*now, t.alpha)) now = was;
+  }
   for (size_t i = 0; i < document.workloads.size(); ++i)
     if (const WorkloadSection& w = document.workloads[i]; taken_back(w)) {
       again.workloads[i].verdict = w.verdict;

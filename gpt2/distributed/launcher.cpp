@@ -19,6 +19,7 @@
 
 #include "base/handed_on_signals.h"
 #include "base/process.h"
+#include "base/stderr_text.h"
 #include "gpt2/distributed/rank_page.h"
 #include "gpt2/distributed/rendezvous.h"
 #include "gpt2/distributed/sockets.h"
@@ -104,10 +105,11 @@ class Launch {
     // where what it was to save does not fit.
     const bool failed = end.exit_code == 1 || end.exit_code == 2;
     if (interrupted_at_s_ && end.exit_code != 0 && !failed) end.exit_code = 130;
-    // A rank that is told to stop before it listens is killed by that, and the others lose it.
+    // A rank that is told to stop before it listens is killed by that, and the others lose it. What a rank had of its own is not told either:
+    // nothing had begun that could be lost.
     const bool began = std::any_of(ends_.begin(), ends_.end(), [](const RankEnd& e) { return e.step > 0; });
     if (end.exit_code == 130 && !end.last_line.empty() && !began) end.last_line = "interrupted before the first step";
-    if (!end.last_line.empty()) fmt::print(stderr, "stepscope: {}\n", end.last_line);
+    if (!end.last_line.empty()) stepscope::put_on_stderr(fmt::format("stepscope: {}\n", end.last_line));
     return end.exit_code;
   }
 

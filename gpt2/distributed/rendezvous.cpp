@@ -258,8 +258,8 @@ std::vector<Peer> join(const World& world, const std::string& address, const std
         throw InputError(
             fmt::format("rank {}: the rendezvous address '{}' names a host that is not known: {}", world.rank, address, not_reached.why));
       if (purpose == kData)  // it has answered before, so nothing is to be waited for
-        throw MachineError(fmt::format("rank {}: rank 0 was reached at {}, but did not stay until all ranks had come: {}", world.rank,
-                                       address, not_reached.why));
+        throw MachineError(
+            fmt::format("rank {}: rank 0 was reached at {}, but did not gather all ranks: {}", world.rank, address, not_reached.why));
       if (seconds_now() >= until) {
         throw MachineError(fmt::format("rank {}: rank 0 was not reached at {} within {:g} s: {}", world.rank, address, options.deadline_s,
                                        not_reached.why));

@@ -69,13 +69,19 @@ class Database {
         fmt::format("{}: not a readable SQLite export of nsys: {}", source_, db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
   }
 
-  // Refuses a view: it has as many rows as it says, without end from a file of 4 KiB. nsys writes tables.
+  // Refuses a view: it has as many rows as it says, without end from a file of 4 KiB. And a generated column: its values are as long as it says,
+  // and a file of a few KiB has a thousand of them. nsys writes neither.
   std::set<std::string> columns(const std::string& table) const {
     std::set<std::string> names;
     query(fmt::format("SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{}' COLLATE NOCASE", table), [&](const auto&) {
       throw stepscope::InputError(fmt::format("{}: {} is a view, expected a table as nsys writes them", source_, table));
     });
-    query(fmt::format("SELECT name FROM pragma_table_info('{}')", table), [&](const auto& row) { names.insert(row.text(0)); });
+    query(fmt::format("SELECT name, hidden FROM pragma_table_xinfo('{}')", table), [&](const auto& row) {
+      if (row.integer(1) > 1)
+        throw stepscope::InputError(
+            fmt::format("{}: column '{}' of {} is generated, expected values as nsys writes them", source_, row.text(0), table));
+      names.insert(row.text(0));
+    });
     return names;
   }
 

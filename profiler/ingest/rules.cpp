@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <regex>
 #include <set>
 #include <utility>
@@ -18,11 +19,36 @@ namespace {
 constexpr char kSchema[] = "stepscope.rules/1";
 // Of a name; a pattern takes each of them times its own length. And of a pattern: std::regex calls itself for every parenthesis.
 constexpr size_t kSearchedCharacters = 2000, kMostPatternCharacters = 1000;
-constexpr int64_t kMostTimes = 1000;
+constexpr int64_t kMostTimes = 1000, kMostRepeats = 100;
 
 // libstdc++'s search without backtracking. The usual one does not end for `^((a|b)*)+$` in a name that does not fit, and calls itself for
 // every character of one that does, so that a long name ends the stack. It knows no back-references.
-std::regex regex_of(const std::string& pattern) { return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial); }
+std::regex regex_of(const std::string& pattern) {
+  std::regex::flag_type how = std::regex::ECMAScript | std::regex::nosubs;
+#ifdef __GLIBCXX__
+  how |= std::regex_constants::__polynomial;
+#endif
+  return std::regex(pattern, how);
+}
+
+// How often `{n}` and `{n,m}` have their parts repeated, one within the other: the library copies them so many times.
+int64_t repeats_of(const std::string& pattern) {
+  int64_t all = 1;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\') {
+      ++i;  // what follows stands for itself
+      continue;
+    }
+    if (pattern[i] != '{') continue;
+    int64_t most = 1, number = 0;
+    for (size_t k = i + 1; k < pattern.size() && (std::isdigit(static_cast<unsigned char>(pattern[k])) != 0 || pattern[k] == ','); ++k) {
+      number = pattern[k] == ',' ? 0 : std::min<int64_t>(10 * number + (pattern[k] - '0'), kMostRepeats + 1);
+      most = std::max(most, number);
+    }
+    all = std::min(all * most, kMostRepeats + 1);
+  }
+  return all;
+}
 
 class Parser {
  public:
@@ -108,6 +134,8 @@ class Parser {
   void check_regex(const YAML::Node& n, const std::string& pattern) const {
     if (pattern.size() > kMostPatternCharacters)
       fail(n, fmt::format("a regular expression of {} characters, expected at most {}", pattern.size(), kMostPatternCharacters));
+    if (const int64_t repeats = repeats_of(pattern); repeats > kMostRepeats)
+      fail(n, fmt::format("'{}' has its parts more than {} times by counts in braces", pattern, kMostRepeats));
     try {
       regex_of(pattern);
     } catch (const std::regex_error& e) {

@@ -366,10 +366,10 @@ TEST(SocketChannels, WhatLiesBetweenStepsIsNoTimeOfAStep) {
     for (int64_t step = 1; step <= 5; ++step) {
       c.finished(step, 1, 1);
       c.now(Phase::evaluation, step);
-      ::usleep(60'000);
+      ::usleep(300'000);
       c.now(Phase::step, step);
     }
-    for (int i = 0; r == 1 && i < 90 && !c.failure(); ++i) ::usleep(10'000);  // less than 20 times 60 ms
+    for (int i = 0; r == 1 && i < 300 && !c.failure(); ++i) ::usleep(10'000);  // less than 20 times 300 ms
     c.all_gather({});
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1"), HasSubstr("does not come to the others"))));

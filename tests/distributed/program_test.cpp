@@ -218,6 +218,19 @@ TEST(Ranks, ASweepOfLinksIsRefusedWhereTheyAreStartedAlready) {
   fs::remove_all(folder);
 }
 
+// What a run of before kept is removed in front of a run, not of one that is refused.
+TEST(Ranks, AProfileOfSeveralIsRefusedWhereTheyAreStartedAlready) {
+  const fs::path folder = fresh_folder();
+  std::ofstream(folder / "r.rank0.jsonl") << "kept\n";
+  const Outcome o =
+      stepscope("profile --trainer reference --model tiny --steps 1 --gpus 2 --keep-recording " + (folder / "r.jsonl").string(),
+                "PMI_RANK=1 PMI_SIZE=3 CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--gpus 2: this process is rank 1 of 3 (started by mpich)"));
+  EXPECT_TRUE(fs::exists(folder / "r.rank0.jsonl"));
+  fs::remove_all(folder);
+}
+
 TEST(Ranks, MoreThanAHostTakesAreNotStarted) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 257 --steps 1");
   EXPECT_EQ(o.exit_code, 2);

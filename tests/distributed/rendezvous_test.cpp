@@ -200,8 +200,7 @@ TEST(Rendezvous, ARankZeroThatEndsWhileTheOthersGatherWasReached) {
   }
   const auto errors = in_ranks(1, [&](int) { meet(world_of(1, 3), address, "token", quiet()); });
   ::waitpid(zero, nullptr, 0);
-  EXPECT_EQ(errors[0],
-            "rank 1: rank 0 was reached at " + address + ", but did not stay until all ranks had come: it closed the connection");
+  EXPECT_EQ(errors[0], "rank 1: rank 0 was reached at " + address + ", but did not gather all ranks: it closed the connection");
 }
 
 // One rank that is refused beside a run that goes on: rank 0 and rank 1 meet all the same.

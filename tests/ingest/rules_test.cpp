@@ -156,6 +156,10 @@ TEST(Rules, NoPatternEndsTheStackOrTakesYears) {
   EXPECT_TRUE(placed("^" + nested(20) + "*$", std::string(2000, 'a')));
   EXPECT_FALSE(placed("^((a|b|_|[a-z0-9])*)+$", std::string(40, 'a') + "!"));
   EXPECT_THAT(rules_error_of(pattern("(a)\\1")), HasSubstr("not a regular expression"));
+  for (const char* endless : {"(.?){15000}zzz", "((.*){20}){6}zz", "(a){1,101}"})
+    EXPECT_THAT(rules_error_of(pattern(endless)), HasSubstr("its parts more than 100 times")) << endless;
+  EXPECT_TRUE(placed("^a{2,100}$", "aaa"));
+  EXPECT_FALSE(placed("a\\{2000}", "aaa"));
 }
 
 TEST(Rules, TheShippedOnesParse) {

@@ -188,7 +188,7 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
               HasSubstr("before the end of the backward pass"));
 }
 
-// search runs there too, and says afterwards that time chose alone.
+// fitting_tiles and search run there too, and say afterwards that time chose alone.
 TEST(MixedVariants, OnlyProductsByJoulesAloneNeedAnEnergyCounter) {
   mixed::Run run = run_of_ranks(nullptr);
   int asked = 0;
@@ -202,6 +202,9 @@ TEST(MixedVariants, OnlyProductsByJoulesAloneNeedAnEnergyCounter) {
     return "";
   };
   for (const char* rule : {"search", "fastest", "heuristic"}) EXPECT_EQ(refused(rule), "");
+  if (!why_no_tiles(9)) {
+    EXPECT_EQ(refused("fitting_tiles"), "");
+  }
   const auto standard = variants().settle(run, {}, false);
   EXPECT_EQ(standard.choice.matmul_algorithm, why_no_tiles(9) ? MatmulAlgorithm::search : MatmulAlgorithm::fitting_tiles);
   EXPECT_EQ(asked, 0);
