@@ -235,7 +235,7 @@ bool asked_for(const LinkSweepFlags& f) { return f.gpus > 0 || f.as_rank; }
 
 int sweep_links(const LinkSweepFlags& f, const CommandLine& line) {
   if (f.as_rank) return be_a_rank(f);
-  refuse_one_of_several(fmt::format("--gpus {}", f.gpus), "and would start as many again; expected one process");
+  refuse_to_start_ranks_again(f.gpus);
   if (!f.links.empty()) stepscope::check_output(f.links, "--links");
   if (f.communicator != "staged") {
     const GpuStatus gpu = gpu_status();

@@ -415,7 +415,7 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
   if (f.gpus == 1)
     f.rank = profiler::collect::rank_of_process("");
   else
-    refuse_one_of_several(fmt::format("--gpus {}", f.gpus), "and would start as many again; expected one process");
+    refuse_to_start_ranks_again(f.gpus);
   check_flags_have_a_use(f);
   stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
   add_shards(inputs, "--data", f.trainer.data);

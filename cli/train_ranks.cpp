@@ -83,6 +83,10 @@ void refuse_one_of_several(const std::string& flag, const std::string& why) {
     throw InputError(fmt::format("{}: {} (started by {}), {}", flag, this_process_is(world->rank, world->size), world->found_by, why));
 }
 
+void refuse_to_start_ranks_again(int64_t gpus) {
+  refuse_one_of_several(fmt::format("--gpus {}", gpus), "and would start as many again; expected one process");
+}
+
 std::vector<std::string> communicators() { return {"auto", "nccl", "peer", "staged"}; }
 
 void add_exchange_flags(Command& c, ExchangeFlags& f) {

@@ -46,6 +46,8 @@ std::vector<std::string> communicators();  // what --communicator can be
 std::string this_process_is(int64_t rank, int64_t ranks);
 // Throws stepscope::InputError, "FLAG: this process is rank 1 of 3 (started by mpich), WHY", where a starter has made this process one of several.
 void refuse_one_of_several(const std::string& flag, const std::string& why);
+// The same of a command that starts the ranks of --gpus N.
+void refuse_to_start_ranks_again(int64_t gpus);
 
 // With --gpus N this process only starts the ranks and waits for them: the exit code. nullopt: it trains itself. `trainer` as settled:
 // one that needs GPUs needs N of them. Throws InputError and MachineError.

@@ -99,20 +99,6 @@ std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOption
   return examples;
 }
 
-}  // namespace
-
-void refuse_to_replace(const std::string& flag, const std::string& file) {
-  std::error_code ec;
-  if (!std::filesystem::is_regular_file(file, ec) || std::filesystem::file_size(file, ec) == 0) return;
-  std::string head(200, '\0');
-  std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  const std::string_view of_any_version = stepscope::kRunSchema.substr(0, stepscope::kRunSchema.find('/') + 1);
-  if (head.find(fmt::format("\"{}", of_any_version)) == std::string::npos)
-    throw InputError(fmt::format("{} {}: is there already and is no run.json; expected a new name, or a run.json to replace", flag, file));
-}
-
-namespace {
-
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
   Surroundings s;
@@ -608,6 +594,16 @@ class Run {
 };
 
 }  // namespace
+
+void refuse_to_replace(const std::string& flag, const std::string& file) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(file, ec) || std::filesystem::file_size(file, ec) == 0) return;
+  std::string head(200, '\0');
+  std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  const std::string_view of_any_version = stepscope::kRunSchema.substr(0, stepscope::kRunSchema.find('/') + 1);
+  if (head.find(fmt::format("\"{}", of_any_version)) == std::string::npos)
+    throw InputError(fmt::format("{} {}: is there already and is no run.json; expected a new name, or a run.json to replace", flag, file));
+}
 
 void check_run(const TrainerOptions& trainer, const LoopOptions& options) { open_surroundings(trainer, options); }
 

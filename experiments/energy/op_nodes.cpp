@@ -16,8 +16,19 @@
 
 namespace energy {
 namespace {
+
 constexpr std::string_view kLaunch = " launch ";
+
+// The kernels of the embedding's backward pass find rows by tokens that a launch before them sorted into scratch memory, which the rest of
+// the step uses again: behind the step, one of them alone would follow whatever stands there.
+bool launches_stand_alone(gpt2::Op op) { return op != gpt2::Op::embedding; }
+
+// "1" and up, as name() writes it.
+bool is_launch_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos && text.front() != '0';
 }
+
+}  // namespace
 
 void NodeRanges::look() {
   std::vector<Node>& owner = open_.empty() ? outside_ : instances_[open_.back()].nodes;
@@ -70,19 +81,6 @@ std::string name(const OpGroup& group) {
   if (group.launch >= 0) text += fmt::format("{}{}", kLaunch, group.launch + 1);
   return text;
 }
-
-namespace {
-
-// The kernels of the embedding's backward pass find rows by tokens that a launch before them sorted into scratch memory, which the rest of
-// the step uses again: behind the step, one of them alone would follow whatever stands there.
-bool launches_stand_alone(gpt2::Op op) { return op != gpt2::Op::embedding; }
-
-// "1" and up, as name() writes it.
-bool is_launch_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos && text.front() != '0';
-}
-
-}  // namespace
 
 void require_op_names(const std::vector<std::string>& names, bool by_launch) {
   for (const std::string& wanted : names) {

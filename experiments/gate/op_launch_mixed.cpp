@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/errors.h"
@@ -13,7 +12,6 @@
 #include "experiments/gate/op_scalars.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
-#include "gpt2/cuda/device_info.h"
 #include "gpt2/ops/adamw.cuh"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
@@ -25,7 +23,6 @@
 #include "mixed/kernels/lm_head.cuh"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
-#include "mixed/product_tiles.h"
 #include "mixed/trainer.h"
 #include "mixed/variants.h"
 
@@ -174,9 +171,7 @@ class MixedOps final : public OpTrainer {
   }
   std::unique_ptr<OpContext> context(const std::string&, void* stream) const override { return std::make_unique<Context>(stream); }
   std::unique_ptr<OpContext> searching_context(OpContext& other) const override {
-    const int major = std::atoi(gpt2::cuda::device_info().compute_capability.c_str());
-    return std::make_unique<Context>(here(other),
-                                     mixed::why_no_tiles(major) ? mixed::MatmulAlgorithm::search : mixed::MatmulAlgorithm::fitting_tiles);
+    return std::make_unique<Context>(here(other), mixed::MatmulAlgorithm::fitting_tiles);  // where no tiles can be named, the offers alone
   }
   void take_candidate(OpContext& searching, size_t number) const override { here(searching).matmul.take_candidate(number); }
   size_t most_candidates(OpContext& searching) const override { return here(searching).matmul.most_candidates(); }

@@ -182,7 +182,6 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
     stepscope::put_on_stderr(fmt::format("{}{}: pair {}/{}, B/A {}, {:.0f} s left   {}", options_.progress ? "\r" : "",
                                          names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done,
                                          p.pairs_planned, ratio, p.seconds_left, last || !options_.progress ? "\n" : ""));
-    std::fflush(stderr);
   };
   std::vector<RunLog> logs =
       options_.procedure == Procedure::alone ? run_alone(plans, names, hooks) : std::vector{run_pairs(plans.front(), hooks)};

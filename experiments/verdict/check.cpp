@@ -124,18 +124,19 @@ std::vector<std::string> contradictions(const VerdictDocument& document) {
     out.push_back(fmt::format("its verdict is {}, its workloads make it {}", name(document.verdict), name(verdict_of(document))));
   if (!out.empty()) return out;
   again.verdict = document.verdict;
-  // Verdicts of before 2026-11-30 had the smallest p times the looks here, also where a look had reached its own level.
   for (size_t i = 0; i < document.workloads.size(); ++i) {
-    const std::optional<double>& was = document.workloads[i].statistics.campaign_p_value;
-    std::optional<double>& now = again.workloads[i].statistics.campaign_p_value;
-    if (was && now && *was > t.alpha && *was <= 1 && alike(*now, t.alpha)) now = was;
-  }
-  for (size_t i = 0; i < document.workloads.size(); ++i)
-    if (const WorkloadSection& w = document.workloads[i]; taken_back(w)) {
-      again.workloads[i].verdict = w.verdict;
-      again.workloads[i].reason = w.reason;
-      again.workloads[i].sentence = w.sentence;
+    const WorkloadSection& w = document.workloads[i];
+    WorkloadSection& now = again.workloads[i];
+    // Verdicts of before 2026-11-30 had the smallest p times the looks here, also where a look had reached its own level.
+    const std::optional<double>& p = w.statistics.campaign_p_value;
+    std::optional<double>& p_now = now.statistics.campaign_p_value;
+    if (p && p_now && *p > t.alpha && *p <= 1 && alike(*p_now, t.alpha)) p_now = p;
+    if (taken_back(w)) {
+      now.verdict = w.verdict;
+      now.reason = w.reason;
+      now.sentence = w.sentence;
     }
+  }
   for (const Difference& d : differences(to_json(document), to_json(again)))
     out.push_back(d.was.empty()   ? fmt::format("{} is left out", d.path)
                   : d.now.empty() ? fmt::format("{} does not follow from its measurements", d.path)

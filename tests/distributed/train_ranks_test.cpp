@@ -149,10 +149,11 @@ TEST(RanksData, TogetherTheRanksReadWhatOneReadsInTheSameOrder) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(RanksData, OtherDataOnOneRankIsRefusedBeforeTheFirstStep) {
+// What each of two ranks ends with that read a shard of `tokens` tokens and one of `others` by another name.
+std::vector<std::string> errors_of_two_files(int64_t tokens, int64_t others) {
   const auto folder = fresh_test_folder();
-  make_shard(folder / "a", 200);
-  make_shard(folder / "b", 201);
+  make_shard(folder / "a", tokens);
+  make_shard(folder / "b", others);
   auto channels = distributed::make_thread_channels(2);
   const auto errors = in_ranks(2, [&](int r) {
     LoopOptions o = loop_options(1, 1);
@@ -161,26 +162,16 @@ TEST(RanksData, OtherDataOnOneRankIsRefusedBeforeTheFirstStep) {
     ToyTrainer trainer(toy_options());
     train(trainer, o, {});
   });
-  EXPECT_THAT(errors, Each(HasSubstr("the ranks differ in the training data")));
   std::filesystem::remove_all(folder);
+  return errors;
+}
+
+TEST(RanksData, OtherDataOnOneRankIsRefusedBeforeTheFirstStep) {
+  EXPECT_THAT(errors_of_two_files(200, 201), Each(HasSubstr("the ranks differ in the training data")));
 }
 
 // "Another path may lead to the same tokens": it was refused, though checkpoints go on from there.
-TEST(RanksData, TheSameDataByAnotherNameOnOneRankIsTheSame) {
-  const auto folder = fresh_test_folder();
-  make_shard(folder / "a", 200);
-  make_shard(folder / "b", 200);
-  auto channels = distributed::make_thread_channels(2);
-  const auto errors = in_ranks(2, [&](int r) {
-    LoopOptions o = loop_options(1, 1);
-    o.data = {(folder / (r == 0 ? "a" : "b")).string()};
-    o.channel = channels[static_cast<size_t>(r)].get();
-    ToyTrainer trainer(toy_options());
-    train(trainer, o, {});
-  });
-  EXPECT_THAT(errors, Each(""));
-  std::filesystem::remove_all(folder);
-}
+TEST(RanksData, TheSameDataByAnotherNameOnOneRankIsTheSame) { EXPECT_THAT(errors_of_two_files(200, 200), Each("")); }
 
 // ---- the same mathematics -------------------------------------------------------------------------------------------------------------
 TEST(RanksTrain, AnyNumberTrainsAsOneDoesOnTheSameRows) {

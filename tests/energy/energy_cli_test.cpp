@@ -34,13 +34,14 @@ TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
   EXPECT_FALSE(fs::exists(file("energy.json")));
 }
 
+void refused(const std::string& flags, const std::string& words) {
+  const Outcome o = stepscope("energy " + flags);
+  EXPECT_EQ(o.exit_code, 2) << flags;
+  EXPECT_THAT(o.err, HasSubstr(words)) << flags;
+}
+
 // With or without a GPU: a name that no step has is the user's mistake.
 TEST_F(EnergyCli, WrongNamesAreRefusedBeforeAGpuIsMissed) {
-  const auto refused = [](const std::string& flags, const std::string& words) {
-    const Outcome o = stepscope("energy " + flags);
-    EXPECT_EQ(o.exit_code, 2) << flags;
-    EXPECT_THAT(o.err, HasSubstr(words)) << flags;
-  };
   refused("--only attention", "--only attention: expected PASS/OP, such as backward/attention; the passes are encoder, ");
   refused("--only backward/atention", "--only backward/atention: expected PASS/OP, such as backward/attention; the ops are embedding, ");
   refused("--only 'backward/attention launch 2'", "the ops are embedding, ");
@@ -53,11 +54,6 @@ TEST_F(EnergyCli, WrongNamesAreRefusedBeforeAGpuIsMissed) {
 }
 
 TEST_F(EnergyCli, FlagsThatCannotBeMeantAreRefusedBeforeAGpuIsMissed) {
-  const auto refused = [](const std::string& flags, const std::string& words) {
-    const Outcome o = stepscope("energy " + flags);
-    EXPECT_EQ(o.exit_code, 2) << flags;
-    EXPECT_THAT(o.err, HasSubstr(words)) << flags;
-  };
   refused("--skip-loss-outliers 3", "--skip-loss-outliers: every step that is measured has its update; leave it out");
   refused("--skip-grad-outliers 3", "--skip-grad-outliers: ");
   refused("--rounds 5 --most-rounds 2", "--most-rounds 2: --rounds measures every op 5 times; expected as many or more");
