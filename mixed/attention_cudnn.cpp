@@ -149,7 +149,9 @@ class Attention {
 
   Attention() {
     require_library();
-    check(fe::detail::create_handle(&handle_), "creating its handle");
+    // Not by check(): a machine on which cuDNN does not start has other attention kernels, and the device works.
+    if (const cudnnStatus_t status = fe::detail::create_handle(&handle_); status != CUDNN_STATUS_SUCCESS)
+      throw stepscope::MachineError(std::string("cuDNN attention: creating its handle: ") + fe::detail::get_error_string(status));
   }
 
   fe::error_t launch(const Plan& p, const Offer& offer, const Tensors& tensors, void* workspace) const {

@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/counter_error.h"
 #include "base/errors.h"
 #include "gpt2/cuda/cublaslt.h"
-#include "gpt2/cuda/device_info.h"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "mixed/product_choice.h"
@@ -128,9 +126,24 @@ void describe_epilogue(const Description& d, const Gemm& g) {
   point_epilogue(d, g);
 }
 
-int64_t multiprocessors_of_hopper() {  // 0 on another GPU
-  const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
-  return why_no_tiles(std::atoi(device.compute_capability.c_str())) ? 0 : device.sm_count;
+constexpr int kMostOffers = 32;
+constexpr int64_t kFewestMultiplyAdds = 500'000'000;  // of a product with named tiles: below, a launch's latency is most of its time
+constexpr int32_t kHopperFamily = 66;                 // of kernels: cuBLASLt of CUDA 13.0 offers no other for such products on sm_90
+
+int64_t multiprocessors_with_tiles() {
+  int device = 0, major = 0, multiprocessors = 0;
+  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  return why_no_tiles(major) ? 0 : multiprocessors;
+}
+
+std::optional<int32_t> family_of(const cublasLtMatmulAlgo_t& algorithm) {
+  int32_t family = 0;
+  size_t written = 0;
+  if (cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &family, sizeof(family), &written) != CUBLAS_STATUS_SUCCESS)
+    return std::nullopt;
+  return family;
 }
 
 bool searches(MatmulAlgorithm choice) {
@@ -140,6 +153,19 @@ bool searches(MatmulAlgorithm choice) {
     case MatmulAlgorithm::fewest_joules:
     case MatmulAlgorithm::fastest:
       return true;
+    case MatmulAlgorithm::heuristic:
+      break;
+  }
+  return false;
+}
+
+bool may_name_tiles(MatmulAlgorithm choice) {
+  switch (choice) {
+    case MatmulAlgorithm::fitting_tiles:
+    case MatmulAlgorithm::fewest_joules:
+      return true;
+    case MatmulAlgorithm::search:
+    case MatmulAlgorithm::fastest:
     case MatmulAlgorithm::heuristic:
       break;
   }
@@ -166,7 +192,7 @@ class Timer {
 struct MatmulEngine::Plan {
   Description description;
   Layout a, b, c;
-  std::vector<cublasLtMatmulAlgo_t> candidates;  // in the library's order, then those that it has and does not offer
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // in the library's order; for a search also those that it has and does not offer
   cublasLtMatmulAlgo_t algorithm{};
   bool found = false;
   bool searched = false;
@@ -177,7 +203,7 @@ MatmulEngine::MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesys
     : choice_(choice),
       workspace_(workspace),
       cache_(searches(choice) ? std::move(cache_file) : std::filesystem::path{}, choice),
-      multiprocessors_(choice == MatmulAlgorithm::fitting_tiles ? multiprocessors_of_hopper() : 0) {}
+      multiprocessors_(may_name_tiles(choice) ? multiprocessors_with_tiles() : 0) {}
 MatmulEngine::~MatmulEngine() = default;
 
 void MatmulEngine::note(const AlgorithmCache::Found& found) {
@@ -187,14 +213,13 @@ void MatmulEngine::note(const AlgorithmCache::Found& found) {
 
 std::optional<std::string> MatmulEngine::why_by_time() const {
   if (by_time_ == 0) return std::nullopt;
-  return fmt::format(
-      "matmul_algorithm={} took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
-      choice_ == MatmulAlgorithm::search ? "search" : "fitting_tiles", by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
+  return fmt::format("matmul_algorithm took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
+                     by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
 }
 
 void MatmulEngine::take_candidate(size_t number) {
   taken_ = number;
-  most_candidates_ = 0;
+  most_candidates_ = {};
 }
 
 void MatmulEngine::end_rehearsal() {
@@ -233,9 +258,8 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_bytes(addend_of(g)));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_bytes(g.c));
 
-  constexpr int kMostCandidates = 32;
-  const int wanted = searches(choice_) ? kMostCandidates : 1;
-  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
+  const int wanted = searches(choice_) ? kMostOffers : 1;
+  std::array<cublasLtMatmulHeuristicResult_t, kMostOffers> results{};
   int count = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle,
@@ -247,9 +271,10 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
       if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS) fresh->candidates.push_back(results[static_cast<size_t>(i)].algo);
   fresh->found = !fresh->candidates.empty();
   if (fresh->found) fresh->algorithm = fresh->candidates.front();
-  if (fresh->found && multiprocessors_ > 0) add_fitting_tiles(*fresh, g);
   if (taken_) {
-    most_candidates_ = std::max(most_candidates_, fresh->candidates.size());
+    most_candidates_.offered = std::max(most_candidates_.offered, fresh->candidates.size());
+    add_fitting_tiles(*fresh, g);
+    most_candidates_.all = std::max(most_candidates_.all, fresh->candidates.size());
     if (fresh->found) fresh->algorithm = fresh->candidates[*taken_ % fresh->candidates.size()];
   } else if (const auto cached = cache_.find(problem)) {
     if (runs(*fresh, cached->algorithm)) {
@@ -262,18 +287,28 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   return *plans_.emplace(problem, std::move(fresh)).first->second;
 }
 
-// The offers say which family of kernels runs here. Its capabilities name no tiles (CUDA 13.0), so every field is set on a copy of the first
-// offer and the library is asked whether it has that one.
+bool MatmulEngine::names_tiles(const Plan& p, const Gemm& g) const {
+  return !p.candidates.empty() && multiprocessors_ > 0 && g.batch == 1 && g.m * g.n * g.k >= kFewestMultiplyAdds;
+}
+
+std::optional<std::string> MatmulEngine::why_no_named_tiles(const Gemm& g) {
+  if (broken_rule(g)) return std::nullopt;
+  const Plan& p = plan(g);
+  if (!names_tiles(p, g)) return std::nullopt;
+  const std::optional<int32_t> family = family_of(p.candidates.front());
+  if (family == kHopperFamily) return std::nullopt;
+  return fmt::format("it names tiles of cuBLASLt's kernels of family {}, and this cuBLASLt offers {}", kHopperFamily,
+                     family ? fmt::format("family {}", *family) : "kernels of no family");
+}
+
+// The first offer says which family of kernels runs here. The capabilities of that family name no tiles (CUDA 13.0), so tile, parts and
+// their sum, option and cluster are set on a copy of the offer, and the library is asked whether it has that one.
 void MatmulEngine::add_fitting_tiles(Plan& p, const Gemm& g) const {
-  constexpr int64_t kFewestMultiplyAdds = 500'000'000;  // below, a launch's latency is most of its time
-  constexpr int32_t kHopperKernels = 66;  // the family's number: cuBLASLt of CUDA 13.0 offers no other for these products on sm_90
-  if (g.batch != 1 || g.m * g.n * g.k < kFewestMultiplyAdds) return;
+  if (!names_tiles(p, g)) return;
   const cublasLtMatmulAlgo_t first = p.candidates.front();
-  int32_t family = 0, most_options = 0;
+  if (family_of(first) != kHopperFamily) return;
+  int32_t most_options = 0;
   size_t written = 0;
-  if (cublasLtMatmulAlgoConfigGetAttribute(&first, CUBLASLT_ALGO_CONFIG_ID, &family, sizeof(family), &written) != CUBLAS_STATUS_SUCCESS ||
-      family != kHopperKernels)
-    return;
   if (cublasLtMatmulAlgoCapGetAttribute(&first, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &most_options, sizeof(most_options), &written) !=
       CUBLAS_STATUS_SUCCESS)
     return;
@@ -320,8 +355,9 @@ void MatmulEngine::launch(Plan& p, const Gemm& g, const cublasLtMatmulAlgo_t& al
   STEPSCOPE_CUDA_CHECK(status);
 }
 
-// Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times counts, and candidates
-// far behind the best leave after the first round. Then joules, where the rule asks for them.
+// Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times counts. Candidates that are
+// 15% behind the best leave after the first round, those 5% behind after the second: a first round is two launches. Then joules, where the
+// rule asks for them.
 void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cudaStream_t stream) {
   struct Entry {
     cublasLtMatmulAlgo_t algorithm;
@@ -330,6 +366,7 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
   };
   std::vector<Entry> entries;
   Timer timer;
+  add_fitting_tiles(p, g);
   for (const cublasLtMatmulAlgo_t& algorithm : p.candidates) {
     // Some offers fail at launch on shapes they were offered for; they are out of the race.
     const cublasStatus_t status =

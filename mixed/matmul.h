@@ -94,20 +94,26 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;  // plans own library descriptors
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  // While rehearsing, a product met for the first time is timed with every algorithm that the library offers, with fitting_tiles
-  // also with some that it does not offer (product_tiles.h), on its real operands, and where the choice says so (product_choice.h) some are repeated until their joules are counted: outputs are written many times, so nothing
-  // in them may matter yet. Outside a rehearsal a new product takes the cached algorithm or the library's first choice. Algorithms found are
-  // saved at the end.
+  // While rehearsing, a product met for the first time is timed on its real operands with every algorithm that the library offers, with
+  // fitting_tiles also with some that it has and does not offer (product_tiles.h). Where the choice says so (product_choice.h) some are
+  // repeated until their joules are counted. Outputs are written many times, so nothing in them may matter yet. Outside a rehearsal a new
+  // product takes the cached algorithm or the library's first choice. Algorithms found are saved at the end.
   void begin_rehearsal() { rehearsing_ = true; }
   void end_rehearsal();
 
   // Plans a shape at its first use (host work), then only launches. Throws stepscope::InputError with the words of why_not(), also where
   // the library offers a kernel and then refuses to launch it.
   void run(const Gemm& gemm, cudaStream_t stream);
-  // For checks of all that a search may take: a product that is planned from now on is computed by its candidate `number`, by number % n where it has
-  // n, and never searched.
+  // For checks of all that a search may take: a product that is planned from now on is computed by its candidate `number`, by number % n
+  // where it has n, and never searched. What the library offers comes first.
   void take_candidate(size_t number);
-  size_t most_candidates() const { return most_candidates_; }  // of the products that were planned since then
+  struct Candidates {
+    size_t all = 0, offered = 0;
+  };
+  Candidates most_candidates() const { return most_candidates_; }  // of the products that were planned since then
+  // Why fitting_tiles would be search for a product of this kind, on a device and library that have the tiles (why_no_tiles()): the library
+  // offers kernels of a family whose tiles nobody has listed. Empty also where it has no kernel at all, which why_not() says.
+  std::optional<std::string> why_no_named_tiles(const Gemm& gemm);
   // Why the library cannot compute this product with its epilogue; empty when it can. Of addresses only the alignment counts, so it can
   // be asked before anything is allocated.
   std::optional<std::string> why_not(const Gemm& gemm);
@@ -119,6 +125,7 @@ class MatmulEngine {
   struct Plan;
   Plan& plan(const Gemm& gemm);
   void note(const AlgorithmCache::Found& found);
+  bool names_tiles(const Plan& plan, const Gemm& gemm) const;
   void add_fitting_tiles(Plan& plan, const Gemm& gemm) const;
   bool runs(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const;
   void search(Plan& plan, const Gemm& gemm, const std::string& problem, cudaStream_t stream);
@@ -127,10 +134,10 @@ class MatmulEngine {
   MatmulAlgorithm choice_;
   void* workspace_;
   AlgorithmCache cache_;
-  int64_t multiprocessors_;  // of the current device, where tiles may be asked for by name; else 0
+  int64_t multiprocessors_;  // of the current device, where the rule has tiles to name; else 0
   bool rehearsing_ = false;
   std::optional<size_t> taken_;
-  size_t most_candidates_ = 0;
+  Candidates most_candidates_;
   int64_t by_time_ = 0;          // products whose joules were to be compared and were not
   std::string why_by_time_;      // the first of them
   std::string counter_failure_;  // not tried again in this process

@@ -17,8 +17,8 @@ namespace mixed {
 // times_us: microseconds a launch, one for each algorithm; one that is no positive finite number takes its algorithm out.
 // Returns the algorithms whose joules are to be measured, the fastest first, at least two; none where time decides:
 //   fitting_tiles, search   where the fastest takes 2 ms or more, which alone reaches the limit: those within 1.5% of it, at most six
-//   fewest_joules  where the fastest takes 20 us or more, below which a launch's latency is most of its joules: those within 20% of it, at
-//                  most three, for there are many products
+//   fewest_joules  where the fastest takes 20 us or more, below which a launch's latency is most of its joules: those within 8% of it, at
+//                  most four, for there are many products
 //   fastest, heuristic   never
 std::vector<size_t> algorithms_to_weigh(MatmulAlgorithm rule, std::span<const double> times_us);
 

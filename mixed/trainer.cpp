@@ -16,6 +16,7 @@
 #include "mixed/attention_cudnn.h"
 #include "mixed/fused_work.h"
 #include "mixed/graph_edges.h"
+#include "mixed/kernels/softmax_bias.cuh"
 #include "mixed/memory_plan.h"
 #include "mixed/model.h"
 #include "mixed/product_joules.h"
@@ -174,7 +175,9 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       },
       std::atoi(device.compute_capability.c_str()),
       why_no_kernel_names(),
-      why_no_energy_counter};
+      why_no_energy_counter,
+      [&](const Gemm& product) { return library.why_no_named_tiles(product); },
+      softmax_bias_waits()};
   const VariantTable::Settled settled = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, settled.choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;

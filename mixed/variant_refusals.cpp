@@ -40,6 +40,11 @@ class Products {
     return run_.why_no_product(linear_forward_product(LinearForward::bias_epilogue, at<bf16>(0), at<bf16>(0), parameter(weight, layer),
                                                       parameter(bias, layer), rows(), in, out));
   }
+  // One product of the step answers for all: families of kernels go by device and types.
+  Refusal named_tiles() const {
+    return run_.why_no_named_tiles(linear_forward_product(LinearForward::bias_epilogue, at<bf16>(0), at<bf16>(0),
+                                                          parameter(Tensor::qkvw, 0), parameter(Tensor::qkvb, 0), rows(), C(), 3 * C()));
+  }
   template <class R>
   Refusal residual(Tensor weight, Tensor bias, int64_t layer, int64_t in) const {
     return run_.why_no_product(
@@ -312,6 +317,7 @@ Refusal no_bf16_wte_gradient(const Run& run, const VariantChoice& choice) {
 }
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
+  if (!run.kernels_wait) return "this program's kernels were compiled for devices before sm_90, where none waits by itself";
   if (run.why_no_kernel_names) return run.why_no_kernel_names;
   switch (choice.step_launch) {
     case StepLaunch::graph:
@@ -321,7 +327,10 @@ Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   }
   return "step_launch=stream has no graph";
 }
-Refusal no_fitting_tiles(const Run& run, const VariantChoice&) { return why_no_tiles(run.compute_capability_major); }
+Refusal no_fitting_tiles(const Run& run, const VariantChoice&) {
+  if (auto why = why_no_tiles(run.compute_capability_major)) return why;
+  return Products(run).named_tiles();
+}
 Refusal no_energy_counter(const Run& run, const VariantChoice&) { return run.why_no_energy_counter(); }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;

@@ -23,6 +23,10 @@ struct Run {
   std::optional<std::string> why_no_kernel_names{};  // in graphs: the driver's lack
   // Why the device's joules cannot be counted. Asked only where a variant needs them: the answer starts NVML.
   std::function<std::optional<std::string>()> why_no_energy_counter = [] { return std::nullopt; };
+  // Why cuBLASLt's kernels for a product of the step have other tiles than those that can be named.
+  std::function<std::optional<std::string>(const Gemm&)> why_no_named_tiles = [](const Gemm&) { return std::nullopt; };
+  // Whether the kernels that wait by themselves for those before them do so in this program: compiled for older GPUs they do not.
+  bool kernels_wait = true;
   std::string describe() const;  // "C=768 NH=12 V=50257, B=4 T=1024"
 };
 

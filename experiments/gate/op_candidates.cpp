@@ -12,9 +12,9 @@ namespace {
 constexpr double kMostFlops = 1e10;
 // Of weight gradients: attproj at 16,421 rows is a long sum, of which the library splits all eight offers.
 constexpr double kMostFlopsOfSums = 2e10;
-// As many offers as an engine asks the library for come first. Behind them are kernels that the engine names itself, some ninety of a product,
-// which differ by tile, order of tiles and cluster: three to nine of a tile follow each other, and tiles differ from product to product.
-constexpr int kAllOf = 32, kOneOf = 7;
+// Behind the library's offers are kernels that an engine names itself, some ninety of a product, which differ by tile, order of tiles and
+// cluster: three to nine of a tile follow each other, and tiles differ from product to product.
+constexpr int kOneOf = 7;
 
 // Of two results the one that is further beyond its budget, or nearer to it. NaN is the furthest.
 bool is_worse(const CheckResult& a, const CheckResult& b) { return !std::isnan(b.error) && !(a.error / a.budget <= b.error / b.budget); }
@@ -32,12 +32,13 @@ bool asks_candidates(const OpCase& c, const std::string& variant) {
 std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
                                           const std::function<Candidate(int number)>& launch) {
   std::map<size_t, CheckResult> worst;  // by tensor
-  int all = 1;
+  int all = 1, offered = 0;
   for (int number = 0; number < all; ++number) {
-    if (number >= kAllOf && number % kOneOf != 0) continue;
+    if (number >= offered && (number - offered) % kOneOf != 0) continue;
     const Candidate candidate = launch(number);
     if (number == 0 && candidate.of == 0) return {};  // they had their turn in another case
     all = std::max(all, candidate.of);
+    offered = std::max(offered, candidate.offered);
     if (!candidate.launched) continue;
     for (size_t i = 0; i < c.tensors.size(); ++i) {
       const OpTensor& t = c.tensors[i];

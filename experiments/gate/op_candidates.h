@@ -17,12 +17,13 @@ bool asks_candidates(const OpCase& c, const std::string& variant);
 // What one candidate left, tensor by tensor as in OpCase::tensors.
 struct Candidate {
   int of = 0;             // so many a product of the case has; 0: no product was met that had not been asked before
+  int offered = 0;        // so many of them the library offers: the first ones
   bool launched = false;  // false: the library refuses it at the launch, and a search leaves it out
   std::vector<View> results;
 };
 
-// Asks for the first 32 candidates, among which all of the library's offers are, and for every seventh behind them. "OP/VARIANT candidates", one
-// result for each tensor that is rounded on its way out: its worst element with the worst of them. Others by their norm, row and column.
+// Asks for all of the library's offers and for every seventh candidate behind them. "OP/VARIANT candidates", one result for each tensor: of
+// one that is rounded on its way out its worst element with the worst of them, of others their norm, row and column.
 std::vector<CheckResult> check_candidates(Space space, const OpCase& c, double floor, const std::string& name, const std::string& detail,
                                           const std::function<Candidate(int number)>& launch);
 

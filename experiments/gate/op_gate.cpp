@@ -440,7 +440,8 @@ class OpChecks {
     } catch (const std::exception&) {
       if (!device_works()) throw;
     }
-    out.of = static_cast<int>(trainer_.most_candidates(searching));
+    const OpTrainer::Candidates most = trainer_.most_candidates(searching);
+    out.of = most.all, out.offered = most.offered;
     for (size_t i = 0; i < c.tensors.size(); ++i) out.results.push_back({bench.data(i), c.tensors[i].element, c.tensors[i].count()});
     return out;
   }

@@ -15,7 +15,7 @@ namespace {
 
 std::unique_ptr<OpContext> OpTrainer::searching_context(OpContext&) const { return nullptr; }
 void OpTrainer::take_candidate(OpContext&, size_t) const {}
-size_t OpTrainer::most_candidates(OpContext&) const { return 0; }
+OpTrainer::Candidates OpTrainer::most_candidates(OpContext&) const { return {}; }
 
 void OpTrainer::residual_layernorm(OpContext&, Variant, Element, void*, const Normed&, const void*, const void*, const void*, const void*,
                                    int64_t, int64_t) const {

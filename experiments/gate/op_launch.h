@@ -54,9 +54,13 @@ class OpTrainer {
   // The same for products as a trainer has them that chooses among algorithms by their times; null for a trainer that has no search. Beside `other`,
   // which outlives it and whose workspace it uses.
   virtual std::unique_ptr<OpContext> searching_context(OpContext& other) const;
-  // Of such a context: a product of n candidates that it meets for the first time is computed by candidate number % n.
+  // Of such a context: a product of n candidates that it meets for the first time is computed by candidate number % n. What the library
+  // offers comes first.
   virtual void take_candidate(OpContext& searching, size_t number) const;
-  virtual size_t most_candidates(OpContext& searching) const;  // of the products that it met for the first time since then
+  struct Candidates {
+    int all = 0, offered = 0;
+  };
+  virtual Candidates most_candidates(OpContext& searching) const;  // of the products that it met for the first time since then
 
   virtual void embedding_forward(OpContext&, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                                  const OpShape&) const = 0;

@@ -174,7 +174,10 @@ class MixedOps final : public OpTrainer {
     return std::make_unique<Context>(here(other), mixed::MatmulAlgorithm::fitting_tiles);  // where no tiles can be named, the offers alone
   }
   void take_candidate(OpContext& searching, size_t number) const override { here(searching).matmul.take_candidate(number); }
-  size_t most_candidates(OpContext& searching) const override { return here(searching).matmul.most_candidates(); }
+  Candidates most_candidates(OpContext& searching) const override {
+    const auto most = here(searching).matmul.most_candidates();
+    return {.all = static_cast<int>(most.all), .offered = static_cast<int>(most.offered)};
+  }
 
   void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                          const OpShape& s) const override {

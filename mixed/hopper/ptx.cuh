@@ -149,7 +149,7 @@ __device__ __forceinline__ void wgmma_wait() {
 // d = a b + (accumulate ? d : 0), a: 64 x 16, b: 16 x kN. Rows of an operand's tile run along k; with kAcross* along m or n.
 template <int kN, int kAcrossA, int kAcrossB>
 __device__ __forceinline__ void wgmma_64xNx16(float (&d)[kN / 2], uint64_t a, uint64_t b, int accumulate) {
-  static_assert(kN == 128 || kN == 192 || kN == 256);
+  static_assert(kN == 128 || kN == 192);
   if constexpr (kN == 128)
     asm volatile(
         "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
@@ -160,7 +160,7 @@ __device__ __forceinline__ void wgmma_64xNx16(float (&d)[kN / 2], uint64_t a, ui
         "}, %64, %65, p, 1, 1, %67, %68;\n}"
         : STEPSCOPE_32(0), STEPSCOPE_32(32)
         : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
-  else if constexpr (kN == 192)
+  else
     asm volatile(
         "{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
@@ -171,19 +171,6 @@ __device__ __forceinline__ void wgmma_64xNx16(float (&d)[kN / 2], uint64_t a, ui
         "%94, %95"
         "}, %96, %97, p, 1, 1, %99, %100;\n}"
         : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
-  else if constexpr (kN == 256)
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
-        "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, "
-        "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "
-        "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "
-        "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-        "}, %128, %129, p, 1, 1, %131, %132;\n}"
-        : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64), STEPSCOPE_32(96)
         : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
 }
 // d = a b + (accumulate ? d : 0) with 64 columns, a: 64 x 16 from registers: the fragments of mma.m16n8k16, 16 rows for each warp.
@@ -238,11 +225,8 @@ __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&r)[4]
                : "r"(address)
                : "memory");
 }
-// A barrier of `threads` threads by number: waits for all of them, or only arrives.
+// A barrier of `threads` threads by number: waits for all of them.
 __device__ __forceinline__ void named_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
-__device__ __forceinline__ void named_arrive(int name, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
 
 #endif  // __CUDACC__
 

@@ -99,4 +99,10 @@ void softmax_bias_gradient(float* dbias, const float* query_sums, int64_t sum_ro
   STEPSCOPE_CHECK_LAUNCH();
 }
 
+bool softmax_bias_waits() {
+  cudaFuncAttributes of{};
+  STEPSCOPE_CUDA_CHECK(cudaFuncGetAttributes(&of, softmax_bias_kernel));
+  return of.ptxVersion >= 90;
+}
+
 }  // namespace mixed

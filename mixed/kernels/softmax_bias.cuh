@@ -26,4 +26,8 @@ struct LinearBehind {
 void softmax_bias_gradient(float* dbias, const float* query_sums, int64_t sum_rows, int64_t stride, const LinearBehind& behind, int64_t C,
                            bool accumulate, cudaStream_t stream);
 
+// Whether its kernel, and so each that begins with gpt2::cuda::wait_for_kernels_before (they are compiled for the same devices), was compiled
+// for one that can wait: on sm_90 a program that holds code for sm_80 alone runs, and nothing waits.
+bool softmax_bias_waits();
+
 }  // namespace mixed

@@ -408,7 +408,7 @@ TEST(OpSuite, ACandidateThatRoundsThePartsOfASumIsCaught) {
     Memory wrong = in_parts(4);
     const auto check = [&](int all, int wrong_one, int not_launched) {
       return check_candidates(Space::host, c, 1e-5, "linear_backward_weight/bf16", c.shape, [=](int number) {
-        Candidate out{.of = all, .launched = number != not_launched, .results = std::vector<View>(3)};
+        Candidate out{.of = all, .offered = std::min(all, 8), .launched = number != not_launched, .results = std::vector<View>(3)};
         out.results[0] = view(number == wrong_one ? wrong : right, Element::bf16);
         return out;
       });
@@ -420,9 +420,10 @@ TEST(OpSuite, ACandidateThatRoundsThePartsOfASumIsCaught) {
     EXPECT_THAT(check(5, 4, -1)[0].detail, HasSubstr("candidate 4 of 5"));
     EXPECT_TRUE(check(5, 4, 4)[0].passed) << "a search leaves it out";
     EXPECT_TRUE(check(4, 4, -1)[0].passed) << "is not offered";
-    EXPECT_FALSE(check(40, 31, -1)[0].passed);
-    EXPECT_FALSE(check(40, 35, -1)[0].passed);
-    EXPECT_TRUE(check(40, 34, -1)[0].passed) << "behind the first 32 every seventh is asked";
+    EXPECT_FALSE(check(40, 7, -1)[0].passed) << "the last offer";
+    EXPECT_FALSE(check(40, 8, -1)[0].passed) << "the first that is named";
+    EXPECT_FALSE(check(40, 15, -1)[0].passed);
+    EXPECT_TRUE(check(40, 14, -1)[0].passed) << "behind the offers every seventh is asked";
     EXPECT_TRUE(check(0, 0, -1).empty()) << "had its turn";
     convert(wrong, Element::bf16, view(memory_of(Space::host, std::vector<double>(24 * 16, NAN))), c.tensors[0].count());
     EXPECT_FALSE(check(5, 0, -1)[0].passed) << "the right ones behind it do not take the place of what is no number";

@@ -63,7 +63,7 @@ TEST_F(ProductCandidates, AllComputeTheSameProductAndNothingBehindIt) {
     MatmulEngine offers(MatmulAlgorithm::search, workspace_.data(), {});
     offers.take_candidate(0);
     compute(offers, g, first);
-    const size_t offered = offers.most_candidates();
+    const size_t offered = offers.most_candidates().all;
     size_t all = 1, launched = 0;
     for (size_t number = 0; number < all; ++number) {
       MatmulEngine engine(MatmulAlgorithm::fitting_tiles, workspace_.data(), {});
@@ -72,10 +72,11 @@ TEST_F(ProductCandidates, AllComputeTheSameProductAndNothingBehindIt) {
         compute(engine, g, other);
       } catch (const std::exception&) {  // a kernel that the library has not compiled, which a search leaves out
         if (cudaDeviceSynchronize() != cudaSuccess) throw;
-        all = engine.most_candidates();
+        all = engine.most_candidates().all;
         continue;
       }
-      all = engine.most_candidates();
+      all = engine.most_candidates().all;
+      EXPECT_EQ(engine.most_candidates().offered, offered);
       ++launched;
       int64_t wrong = 0;
       for (size_t i = 0; i < first.size(); ++i) {
@@ -96,7 +97,7 @@ TEST_F(ProductCandidates, OfSmallProductsAreTheOffers) {
     engine.take_candidate(0);
     std::vector<bf16> out;
     compute(engine, {.transpose_b = true, .m = 256, .n = 768, .k = 768, .lda = 768, .ldb = 768, .ldc = 768}, out);
-    of_rule[rule == MatmulAlgorithm::fitting_tiles ? 1 : 0] = engine.most_candidates();
+    of_rule[rule == MatmulAlgorithm::fitting_tiles ? 1 : 0] = engine.most_candidates().all;
   }
   EXPECT_GT(of_rule[0], 0u);
   EXPECT_EQ(of_rule[0], of_rule[1]);

@@ -221,6 +221,30 @@ TEST(MixedVariants, OtherGpusThanHoppersChooseAmongTheOffers) {
   }
 }
 
+TEST(MixedVariants, ALibraryWithOtherKernelsChoosesAmongItsOffers) {
+  mixed::Run run = run_of_ranks(nullptr);
+  int64_t multiply_adds = 0;
+  run.why_no_named_tiles = [&](const Gemm& g) -> std::optional<std::string> {
+    multiply_adds = g.m * g.n * g.k;
+    return "they are of family 77";
+  };
+  const auto settled = variants().settle(run, {}, false);
+  EXPECT_EQ(settled.choice.matmul_algorithm, MatmulAlgorithm::search);
+  if (why_no_tiles(9)) GTEST_SKIP() << "no library is asked: " << *why_no_tiles(9);
+  EXPECT_THAT(settled.notices, testing::Contains(AllOf(HasSubstr("matmul_algorithm=search runs"), HasSubstr("they are of family 77"))));
+  EXPECT_EQ(multiply_adds, run.options.batch_size * run.options.seq_len * 3 * run.options.model.channels * run.options.model.channels);
+}
+
+TEST(MixedVariants, KernelsThatWereCompiledForOlderGpusKeepTheirEdges) {
+  mixed::Run run = run_of_ranks(nullptr);
+  EXPECT_EQ(variants().settle(run, {}, false).choice.graph_edges, GraphEdges::programmatic);
+  run.kernels_wait = false;
+  const auto settled = variants().settle(run, {}, false);
+  EXPECT_EQ(settled.choice.graph_edges, GraphEdges::full);
+  EXPECT_THAT(settled.notices,
+              testing::Contains(AllOf(HasSubstr("graph_edges=full runs"), HasSubstr("compiled for devices before sm_90"))));
+}
+
 TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
   NoCommunicator two;
   mixed::Run run = run_of_ranks(&two);
