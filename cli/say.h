@@ -1,15 +1,11 @@
 // What a command says beside its answer.
 #pragma once
-#include <fmt/format.h>
-
 #include <string_view>
 
-#include "base/stderr_text.h"
-#include "base/text.h"
+#include "base/say.h"
 
 namespace cli {
 
-// One line on stderr. What is wrong with a file may be said with the file's own bytes.
-inline void say(std::string_view text) { stepscope::put_on_stderr(fmt::format("stepscope: {}\n", stepscope::printable_lines(text))); }
+inline void say(std::string_view text) { stepscope::say(text); }
 
 }  // namespace cli

@@ -13,6 +13,7 @@
 #include "base/json_read.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
+#include "base/say.h"
 #include "base/utc.h"
 #include "experiments/gate/plant_spec.h"
 #include "experiments/runner/run_log.h"
@@ -89,7 +90,7 @@ class Aa {
       try {
         pass_the_gate();
       } catch (const Interrupted&) {
-        fmt::print(stderr, "stepscope: interrupted in the gate; nothing was measured\n");
+        stepscope::say("interrupted in the gate; nothing was measured");
         return 4;
       }
     }
@@ -122,7 +123,7 @@ class Aa {
 
   void pass_the_gate() {
     const GateSummary gate = session_.gate(aa_.arguments);
-    for (const std::string& failure : gate.failures) fmt::print(stderr, "stepscope: gate: {}\n", failure);
+    for (const std::string& failure : gate.failures) stepscope::say("gate: " + failure);
     if (!gate.passed) throw std::runtime_error(fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
   }
 

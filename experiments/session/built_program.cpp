@@ -15,7 +15,9 @@
 #include "base/errors.h"
 #include "base/process.h"
 #include "base/read_file.h"
+#include "base/say.h"
 #include "base/sha256.h"
+#include "base/stderr_text.h"
 #include "experiments/runner/arm.h"
 #include "experiments/session/child_output.h"
 
@@ -189,7 +191,7 @@ class Build {
         first_error = line;
       if (o_.progress && line.starts_with("[") && Clock::now() - said > std::chrono::seconds(5)) {
         said = Clock::now();
-        fmt::print(stderr, "building {}: {}\n", what_, line.substr(0, line.find(']') + 1));
+        stepscope::put_on_stderr(fmt::format("building {}: {}\n", what_, line.substr(0, line.find(']') + 1)));
       }
     }
     file_.flush();
@@ -233,7 +235,7 @@ BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
   if (sources.patch.empty()) {
     out.commit = take_revision(o, fresh, sources.revision);
     out.notice = why_not_since(o, sources.revision, out.commit);
-    if (!out.notice.empty()) fmt::print(stderr, "stepscope: {}\n", out.notice);
+    if (!out.notice.empty()) stepscope::say(out.notice);
   } else {
     copy_tree(o, fresh);
     apply(o, fresh, sources.patch);

@@ -11,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/say.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
@@ -28,7 +29,7 @@ std::optional<VerdictDocument> standing_verdict(const std::string& name, const f
   try {
     return last_verdict(name, folder, studies);
   } catch (const InputError& error) {
-    fmt::print(stderr, "stepscope: {}\n", error.what());
+    stepscope::say(error.what());
     return std::nullopt;
   }
 }
@@ -81,7 +82,7 @@ class Campaign {
     const VerdictFolders folders(o_.folder, experiments);
     int worst = 0;
     const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
-      fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+      stepscope::say(fmt::format("{}: {}", e.name, error.what()));
       worst = std::max(worst, code);
     };
     std::vector<bool> heard(experiments.size(), false);
@@ -116,7 +117,7 @@ class Campaign {
     bool all_heard = true;
     for (size_t i = 0; i < experiments.size(); ++i) {
       if (heard[i]) continue;
-      fmt::print(stderr, "stepscope: {}: stopped before anything of it was measured\n", experiments[i].name);
+      stepscope::say(fmt::format("{}: stopped before anything of it was measured", experiments[i].name));
       all_heard = false;
     }
     const int code = finish();
@@ -132,15 +133,15 @@ class Campaign {
     VerdictDocument d = load_verdict(verdict_of(e.name));
     if (was_cut_short(d)) return false;
     if (const std::string differs = differs_from(d, e); !differs.empty()) {
-      fmt::print(stderr, "stepscope: {}: its verdict is of {}: it is measured from the start\n", e.name, differs);
+      stepscope::say(fmt::format("{}: its verdict is of {}: it is measured from the start", e.name, differs));
       return false;
     }
     if (const auto other = measured_anew(d, e); !other.empty()) {
-      fmt::print(stderr, "stepscope: {}: {}: measured anew{}\n", e.name, fmt::join(other, ", "),
-                 other.size() < d.workloads.size() ? "; its other workloads stand" : "");
+      stepscope::say(fmt::format("{}: {}: measured anew{}", e.name, fmt::join(other, ", "),
+                                 other.size() < d.workloads.size() ? "; its other workloads stand" : ""));
       return false;
     }
-    fmt::print(stderr, "stepscope: {}: is decided, and left out\n", e.name);
+    stepscope::say(fmt::format("{}: is decided, and left out", e.name));
     stood_.push_back({&e, d, d, false});
     return true;
   }
@@ -199,7 +200,7 @@ class Campaign {
       }
       // Where nothing was measured there is nothing that another plan or device would spoil.
       if (out[i] && !has_measured(*out[i])) out[i].reset();
-      if (!out[i]) fmt::print(stderr, "stepscope: {}: nothing was left unfinished: it is measured from the start\n", name);
+      if (!out[i]) stepscope::say(fmt::format("{}: nothing was left unfinished: it is measured from the start", name));
     }
     return out;
   }
@@ -242,8 +243,8 @@ class Campaign {
       save_verdict(o_.folder / name / "planted.json", r.document);
     } else if (r.kept_before) {
       save_verdict(attempt_of(name), r.document);
-      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at,
-                 attempt_of(name).string());
+      stepscope::say(
+          fmt::format("{}: cut short, so the verdict of {} stands; this attempt is {}", name, r.before->at, attempt_of(name).string()));
     } else {
       save_verdict(verdict_of(name), r.document);
       write_page(page_of(name), r.document);
@@ -346,7 +347,7 @@ int run_campaign(ExperimentSession& session, const std::vector<Experiment>& expe
       if (!options.go_on || !campaign.stands(e)) open.push_back(e);
     } catch (const InputError& error) {
       if (experiments.size() == 1) throw;
-      fmt::print(stderr, "stepscope: {}: {}; delete it, or leave --continue out\n", e.name, error.what());
+      stepscope::say(fmt::format("{}: {}; delete it, or leave --continue out", e.name, error.what()));
       unreadable = 2;
     }
   }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/say.h"
 #include "base/stderr_text.h"
 #include "base/temporary_folder.h"
 #include "experiments/gate/timed_steps.h"
@@ -107,7 +108,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
       const fs::path kept = options_.keep_profiles / fmt::format("{}.{}.json", stem, arm);
       std::error_code error;  // what was measured is worth more than a copy
       fs::copy_file(*file, kept, fs::copy_options::overwrite_existing, error);
-      if (error) fmt::print(stderr, "stepscope: --keep-profiles: {} cannot be written: {}\n", kept.string(), error.message());
+      if (error) stepscope::say(fmt::format("--keep-profiles: {} cannot be written: {}", kept.string(), error.message()));
     }
   }
   try {

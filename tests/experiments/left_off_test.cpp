@@ -190,6 +190,21 @@ TEST_F(LeftOffSession, a_verdict_is_kept_although_nobody_reads_what_is_said_of_i
   EXPECT_EQ(load_verdict(folder_ / "out/idea/verdict.json").workloads[0].runs.size(), 2u * kPairs);
 }
 
+// Its disk may be full. A campaign ended at the first word that it took no more, and what was left of it was not measured.
+TEST_F(LeftOffSession, a_stderr_that_takes_nothing_ends_no_campaign) {
+  fs::create_directories(folder_ / "out/idea");
+  save_verdict(folder_ / "out/idea/verdict.json", go_on().document);
+  CampaignOptions o{folder_ / "out", folder_ / "none"};
+  o.go_on = true;
+  ExperimentSession s = later();
+  const int err = dup(STDERR_FILENO), full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  dup2(full, STDERR_FILENO);
+  EXPECT_NO_THROW(run_campaign(s, {idea_}, o));  // it is decided, and says so
+  dup2(err, STDERR_FILENO);
+  for (const int fd : {full, err}) close(fd);
+}
+
 TEST_F(LeftOffSession, two_commands_do_not_measure_into_one_folder) {
   fs::create_directories(folder_ / "out/idea");
   const gpt2::Descriptor other(open((folder_ / "out/idea").c_str(), O_RDONLY | O_DIRECTORY));
