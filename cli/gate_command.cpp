@@ -298,10 +298,10 @@ void run_seeds(const GateFlags& f, int& exit_code) {
                              {"first_seed", seeds.front()},
                              {"seeds", seeds.size()},
                              {"configurations", nlohmann::ordered_json::array()}};
+  std::vector<gate::SeedsReport> reports;
   for (const Configuration& c : chosen_configurations(f)) {
-    gate::SeedsReport report;
     try {
-      report = gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds));
+      reports.push_back(gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds)));
     } catch (const InputError& refused) {
       if (!gate::refuses_a_variant(refused)) throw;
       if (f.json)
@@ -310,14 +310,15 @@ void run_seeds(const GateFlags& f, int& exit_code) {
         fmt::print("{}: not checked: {}\n", c.name, refused.what());
       continue;
     }
-    if (report.refused > 0) exit_code = 1;
     if (f.json)
-      all["configurations"].push_back(gate::to_json(report));
+      all["configurations"].push_back(gate::to_json(reports.back()));
     else
-      fmt::print("{}\n", gate::to_table(report));
+      fmt::print("{}\n", gate::to_table(reports.back()));
     std::fflush(stdout);
   }
   if (f.json) fmt::print("{}\n", all.dump(1));
+  exit_code = gate::exit_code_of(reports);
+  if (reports.empty()) say("--seeds: none of the configurations could be checked");
 }
 
 [[maybe_unused]] std::filesystem::path receipt_folder(const GateFlags& f) {

@@ -83,6 +83,11 @@ SeedsReport over_seeds(const std::string& configuration, std::span<const GateRep
   return out;
 }
 
+int exit_code_of(std::span<const SeedsReport> reports) {
+  if (reports.empty()) return 2;
+  return std::ranges::any_of(reports, [](const SeedsReport& r) { return r.refused > 0; }) ? 1 : 0;
+}
+
 std::string to_table(const SeedsReport& report) {
   std::string out = fmt::format("{}, {}: {} seeds, {} refused, estimated false alarms {:.1e} per run\n", report.configuration,
                                 report.device, report.seeds, report.refused, report.false_alarm_rate());

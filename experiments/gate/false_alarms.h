@@ -33,6 +33,8 @@ struct SeedsReport {
 
 // One report per seed, of one configuration.
 SeedsReport over_seeds(const std::string& configuration, std::span<const GateReport> reports);
+// Of the configurations that ran. 1: a seed of one was refused. 2: none ran, so nothing was checked.
+int exit_code_of(std::span<const SeedsReport> reports);
 std::string to_table(const SeedsReport& report);
 nlohmann::ordered_json to_json(const SeedsReport& report);
 

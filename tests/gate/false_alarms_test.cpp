@@ -57,6 +57,15 @@ TEST(FalseAlarms, NotANumberIsARefusalOfWhateverBudget) {
   EXPECT_TRUE(to_json(s)["checks"][0]["worst_share_of_budget"].is_null());
 }
 
+// A machine that refuses every variant that was asked for looked as if all had passed.
+TEST(FalseAlarms, WhereNothingCouldBeCheckedNothingPassed) {
+  const SeedsReport good = over_seeds("x", std::vector<GateReport>{report_of(1, 0.5)});
+  const SeedsReport bad = over_seeds("y", std::vector<GateReport>{report_of(1, 0.5), report_of(2, 2.2)});
+  EXPECT_EQ(exit_code_of({}), 2);
+  EXPECT_EQ(exit_code_of(std::vector{good}), 0);
+  EXPECT_EQ(exit_code_of(std::vector{bad, good}), 1);
+}
+
 std::vector<uint64_t> first_seeds(uint64_t n) {
   std::vector<uint64_t> seeds;
   for (uint64_t s = 1; s <= n; ++s) seeds.push_back(s);
