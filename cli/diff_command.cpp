@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -34,6 +35,7 @@ struct DiffFlags {
   double fail_if_slower = -1;
   bool json = false;
   std::vector<std::string> outputs;
+  const Argument *by_flag = nullptr, *top_flag = nullptr;
 };
 
 profiler::DiffBy diff_by(const std::string& word) {
@@ -57,6 +59,9 @@ void run(const DiffFlags& f, int& exit_code) {
   text.top = static_cast<size_t>(f.top);
   text.a_name = f.a;
   text.b_name = f.b;
+  if (text.by == profiler::DiffBy::pass) only_these({f.top_flag}, {}, "--by pass shows no second table; leave one of the two out");
+  const bool tables = !f.json || std::ranges::any_of(f.outputs, [](const std::string& path) { return path.ends_with(".md"); });
+  if (!tables) only_these({f.by_flag, f.top_flag}, {}, kNoTable);
   for (const std::string& path : f.outputs) {
     if (!path.ends_with(".md") && !path.ends_with(".json"))
       throw InputError(fmt::format("-o/--out '{}': expected a name that ends in .md or .json", path));
@@ -102,12 +107,12 @@ void add_diff_command(Command& app, int& exit_code) {
   Command* c = app.add_subcommand("diff", "Show what changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();
-  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
-  c->add_option("--top", f->top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
+  f->by_flag = c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
+  f->top_flag = c->add_option("--top", f->top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
   c->add_option("--fail-if-slower", f->fail_if_slower,
                 "exit 1 if B's step is slower by more than this many percent; cool steps are judged with cool ones, warm with warm")
       ->check(real(0, 1e6));
-  c->add_flag("--json", f->json, "print the diff as JSON (stepscope.diff/1)");
+  c->add_flag("--json", f->json, "print the diff with all its rows as JSON (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "write the diff to FILE.md (for a pull request) or FILE.json as well (repeatable)");
   c->footer(
       "Examples:\n"

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -208,7 +209,13 @@ void check_gpu(Report& r, const std::string& program) {
   check_nvml(r, gpu.pci_bus_id);
   check_libraries(r);
   check_permission(r);
-  probe_collector(r, program);
+  // A probe that cannot be started or read is one line of the answer: the other lines may say why.
+  try {
+    probe_collector(r, program);
+  } catch (const std::exception& e) {
+    r.add("collector", Status::fail, fmt::format("the probe (a tiny training step) failed: {}", e.what()),
+          "without it nobody knows whether kernel times and counters can be recorded");
+  }
 }
 
 void check_tools(Report& r) {

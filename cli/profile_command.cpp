@@ -20,6 +20,7 @@
 #include "base/read_file.h"
 #include "base/stderr_text.h"
 #include "base/temporary_folder.h"
+#include "base/text.h"
 #include "base/utc.h"
 #include "build_info.inc"
 #include "cli/catch_interrupt.h"
@@ -252,7 +253,9 @@ struct ProfiledRun {
 std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) say(*notice);
-  trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
+  // Wrong flags are refused before anything asks for a GPU.
+  gpt2::check_run(trainer_options(flags), loop_options(flags));
+  if (f.gpus > 1) check_exchange(f.exchange, flags.trainer);
   const bool cpu = flags.trainer == "reference";
   if (cpu && !f.raw_trace.empty())
     throw InputError(fmt::format("--raw-trace {}: the CPU reference writes none; leave it out", f.raw_trace));
@@ -261,8 +264,9 @@ std::optional<profiler::ProfileDocument> profile_trainer(const ProfileFlags& f, 
     flags.val_data.clear();
   }
   if (cpu && (!f.metrics.empty() || f.measure_ceilings))
-    say(fmt::format("{}: left out, because the CPU reference has neither hardware counters nor ceilings",
-                    f.metrics.empty() ? "--measure-ceilings" : "--metric"));
+    say(fmt::format("{}{}{}: left out, because the CPU reference has neither hardware counters nor ceilings",
+                    f.metrics.empty() ? "" : "--metric", !f.metrics.empty() && f.measure_ceilings ? ", " : "",
+                    f.measure_ceilings ? "--measure-ceilings" : ""));
 
   profiler::ProfileOptions options;
   options.first_timed_step = f.warmup;
@@ -393,14 +397,14 @@ void check_flags_have_a_use(const ProfileFlags& f) {
 void say_where_it_is(const ProfileFlags& f) {
   const std::string file = f.recorded(f.keep_recording);
   if (!std::filesystem::exists(file)) fail_without_recording(std::to_string(f.rank->rank), f.rank->size);
-  stepscope::put_on_stderr(fmt::format("recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n", file,
-                                       f.rank->rank, f.rank->size));
+  stepscope::put_on_stderr(fmt::format("recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n",
+                                       stepscope::printable(file), f.rank->rank, f.rank->size));
 }
 
 void say_where_run_json_is(const ProfileFlags& f) {
   if (f.keeps_run_json())
     stepscope::put_on_stderr(fmt::format("run.json: {0} (`join --run-json {0} --first-timed-step {1} --timed-steps {2}`)\n",
-                                         run_json_beside(f.keep_recording), f.warmup, f.trainer.steps));
+                                         stepscope::printable(run_json_beside(f.keep_recording)), f.warmup, f.trainer.steps));
 }
 
 void run(ProfileFlags f, const CommandLine& line, int& exit_code) {

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/output_file.h"
 #include "base/stderr_text.h"
+#include "base/text.h"
 #include "cli/choose.h"
 #include "cli/say.h"
 #include "cli/values.h"
@@ -121,17 +122,18 @@ void WrittenFiles::write(const char* what, const std::string& path, const std::s
 
 WrittenFiles::~WrittenFiles() {
   std::fflush(stdout);
-  for (const auto& [what, path] : files_) stepscope::put_on_stderr(fmt::format("{}: {}\n", what, path));
+  for (const auto& [what, path] : files_) stepscope::put_on_stderr(fmt::format("{}: {}\n", what, stepscope::printable(path)));
 }
 
 void add_report_flags(Command& c, ReportFlags& f) {
-  c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
-  c.add_option("--top", f.top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
-  c.add_flag("--json", f.json, "print the document instead of the tables");
+  f.by_flag = c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
+  f.top_flag = c.add_option("--top", f.top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
+  c.add_flag("--json", f.json, "print the document with all its rows instead of the tables");
   c.add_option("--csv", f.csv, "write rows as CSV to this file");
-  c.add_option("--csv-rows", f.csv_rows,
-               "rows of --csv and of FILE.csv: pass, op, layer, kernel, launch, missing, rank, collective or collective_rank")
-      ->capture_default_str();
+  f.csv_rows_flag =
+      c.add_option("--csv-rows", f.csv_rows,
+                   "rows of --csv and of FILE.csv: pass, op, layer, kernel, launch, missing, rank, collective or collective_rank")
+          ->capture_default_str();
   c.add_option("--trace", f.trace, "write one step to this file, as a trace for ui.perfetto.dev");
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
@@ -143,10 +145,11 @@ void check_report_outputs(const ReportFlags& f, const stepscope::NamedFiles& inp
   outputs.insert(outputs.end(), {{"--csv", f.csv}, {"--trace", f.trace}});
   outputs.insert(outputs.end(), reports.begin(), reports.end());
   stepscope::check_files_differ(inputs, outputs);
-  bool csv = !f.csv.empty();
+  bool csv = !f.csv.empty(), tables = !f.json;
   for (const auto& [flag, path] : reports) {
     const Output kind = output_of(path, flag);
     csv |= kind == Output::csv;
+    tables |= kind == Output::markdown;
     if (kind == Output::html && !profiler::has_charts())
       throw stepscope::MachineError(fmt::format(
           "'{}': this program was built without Chart.js (package libjs-chart.js), which draws HTML reports; install the package, "
@@ -155,18 +158,18 @@ void check_report_outputs(const ReportFlags& f, const stepscope::NamedFiles& inp
   }
   for (const auto& [flag, path] : outputs)
     if (!path.empty()) stepscope::check_output(path, flag);
-  if (f.csv_rows != ReportFlags().csv_rows && !csv)
+  if (f.csv_rows_flag->count() > 0 && !csv)
     throw stepscope::InputError(
         fmt::format("--csv-rows {}: expected --csv FILE or a report FILE.csv with it, which holds the rows", f.csv_rows));
+  if (!tables) only_these({f.by_flag, f.top_flag}, {}, kNoTable);
 }
 
 void check_log_outputs(const ReportFlags& f) {
-  const ReportFlags defaults;
   const auto refuse = [](const std::string& flag) {
     throw stepscope::InputError(fmt::format("{}: expected a profile document with it; a run's log has neither kernels nor launches", flag));
   };
-  if (f.by != defaults.by) refuse("--by " + f.by);
-  if (f.csv_rows != defaults.csv_rows) refuse("--csv-rows " + f.csv_rows);
+  if (f.by_flag->count() > 0) refuse("--by " + f.by);
+  if (f.csv_rows_flag->count() > 0) refuse("--csv-rows " + f.csv_rows);
   if (!f.trace.empty()) refuse("--trace " + f.trace);
   for (const auto& [flag, path] : all_outputs(f))
     if (output_of(path, flag) == Output::trace) refuse(fmt::format("{} {}", flag, path));

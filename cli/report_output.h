@@ -20,6 +20,7 @@ struct ReportFlags {
   std::string csv, csv_rows = "kernel", trace;
   std::vector<std::string> outputs;  // the name's ending says what is written
   std::vector<std::string> out;      // of `report` alone: the same under -o, so that errors name what was typed
+  const Argument *by_flag = nullptr, *top_flag = nullptr, *csv_rows_flag = nullptr;
 };
 
 // Files beside what a command shows. They are written at once, and stderr names them at the end, below the tables: `report: x.html`.
@@ -35,6 +36,9 @@ class WrittenFiles {
  private:
   std::vector<std::pair<const char*, std::string>> files_;
 };
+
+// Why --by and --top are refused beside --json where no table is written; `diff` has the same three flags.
+inline constexpr const char* kNoTable = "--json prints all rows and no table; leave one of the two out";
 
 void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to

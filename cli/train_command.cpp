@@ -276,10 +276,11 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     if (first) say(finished + (f.log.empty() ? "" : fmt::format("; {} gets no line", f.log)));
     return true;
   }
-  if (f.ranks.exchange.nccl_blocks > 0) options.nccl_blocks = f.ranks.exchange.nccl_blocks;
   const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
   if (session != nullptr) {
     trainer_opts.communicator = &session->connect(f.ranks, flags.trainer, dynamic_cast<CollectiveListener*>(listener.get()));
+    if (f.ranks.exchange.nccl_blocks > 0 && trainer_opts.communicator->name().starts_with("nccl"))
+      options.nccl_blocks = f.ranks.exchange.nccl_blocks;
     trainer_opts.bucket_mib = bucket_mib_of(f.ranks.exchange, trainer_opts, {flags.batch_size * flags.seq_len, flags.accumulation, ranks});
   }
   if (f.exchange_nothing && session == nullptr) throw stepscope::InputError("--exchange-nothing: expected several ranks, --gpus N");
@@ -398,7 +399,10 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
       exit_code = kInterrupted;
     return;
   }
-  if (f.ranks.gpus > 1) settle(settled);
+  if (f.ranks.gpus > 1) {
+    settle_run(settled, f.ranks.total_batch, static_cast<int>(f.ranks.gpus), false);  // rank 0 says it
+    gpt2::check_run(trainer_options(settled), loop_options(settled));                 // wrong flags are refused before a GPU is missed
+  }
   if (const auto code = launch_ranks(f.ranks, settled.trainer, line)) {
     exit_code = *code;
     return;

@@ -112,6 +112,25 @@ int64_t bucket_mib_of(const ExchangeFlags& f, const gpt2::TrainerOptions& option
   return f.bucket_mib > 0 ? f.bucket_mib : dist::bucket_mib_for(options.model, step, options.communicator->name());
 }
 
+namespace {
+
+std::string no_blocks(const ExchangeFlags& f, const char* how) {
+  return fmt::format("--nccl-blocks {}: gradients travel {} here, and no kernel of NCCL runs", f.nccl_blocks, how);
+}
+constexpr const char* kByCopies = "by copies between GPUs";
+
+}  // namespace
+
+void check_exchange(const ExchangeFlags& f, const std::string& trainer) {
+  const bool cpu = trainer == "reference";
+  if (cpu && (f.communicator == "nccl" || f.communicator == "peer"))
+    throw InputError(
+        fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.communicator));
+  const bool staged = cpu || f.communicator == "staged";
+  if (f.nccl_blocks > 0 && (staged || f.communicator == "peer"))
+    throw InputError(no_blocks(f, staged ? "through host memory" : kByCopies) + "; leave it out");
+}
+
 std::vector<std::string> as_arguments(const ExchangeFlags& f) {
   return {"--communicator", f.communicator, "--bucket-mib", std::to_string(f.bucket_mib), "--nccl-blocks", std::to_string(f.nccl_blocks)};
 }
@@ -145,6 +164,7 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
   if (f.gpus == 0) return std::nullopt;
   refuse_nested(f);
   if (f.gpus == 1) return std::nullopt;
+  check_exchange(f.exchange, trainer);
   if (trainer != "reference") {
     const GpuStatus gpu = gpu_status();
     if (!gpu.present) throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, gpu.why_not));
@@ -196,23 +216,14 @@ void RankSession::compare(const dist::Identity& identity) { dist::compare_identi
 dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer, CollectiveListener* on_cpu) {
   const bool cpu = trainer == "reference";
   // All ranks have these flags, and those that agree on a refusal say it once.
-  if (cpu && (f.exchange.communicator == "nccl" || f.exchange.communicator == "peer"))
-    dist::agree(channel_.get(), [&] {
-      throw InputError(
-          fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.exchange.communicator));
-    });
-  if (const bool staged = cpu || f.exchange.communicator == "staged";
-      f.exchange.nccl_blocks > 0 && (staged || f.exchange.communicator == "peer"))
-    dist::agree(channel_.get(), [&] {
-      throw InputError(fmt::format("--nccl-blocks {}: gradients travel {} here, and no kernel of NCCL runs; leave it out",
-                                   f.exchange.nccl_blocks, staged ? "through host memory" : "by copies between GPUs"));
-    });
+  dist::agree(channel_.get(), [&] { check_exchange(f.exchange, trainer); });
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
   std::unique_ptr<dist::Communicator> peer;
   if (!cpu && f.exchange.communicator == "peer") peer = dist::make_peer(world(), *channel_);
   if (!cpu && f.exchange.communicator == "auto") peer = peer_of_two(world(), *channel_);
   if (peer) {
+    if (f.exchange.nccl_blocks > 0 && is_first()) say(no_blocks(f.exchange, kByCopies) + "; it has no effect");
     communicator_ = announced(std::move(peer), nvtx_collectives());
     return *communicator_;
   }

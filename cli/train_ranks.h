@@ -26,6 +26,8 @@ struct ExchangeFlags {
 void add_exchange_flags(Command& command, ExchangeFlags& flags);
 // What --bucket-mib is, or where it was not given what these ranks take for a step of this size. `options` has its communicator.
 int64_t bucket_mib_of(const ExchangeFlags& flags, const gpt2::TrainerOptions& options, const gpt2::distributed::StepSize& step);
+// Throws stepscope::InputError for what `trainer`, as settled, has no use for. No GPU is asked for.
+void check_exchange(const ExchangeFlags& flags, const std::string& trainer);
 // The same flags as arguments for `stepscope train --gpus N`.
 std::vector<std::string> as_arguments(const ExchangeFlags& flags);
 

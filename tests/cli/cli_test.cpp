@@ -155,6 +155,30 @@ TEST(cli, a_trainer_that_needs_a_gpu_exits_3_and_says_so) {
   EXPECT_THAT(o.err, HasSubstr("needs a GPU"));
 }
 
+// Where there is no GPU a mistake looked like a lack of the machine: exit 3.
+TEST(cli, a_wrong_flag_is_refused_before_a_gpu_is_missed) {
+  for (const std::string command : {"profile --trainer mixed", "profile --trainer fp32 --gpus 2", "train --trainer mixed --gpus 2"})
+    for (const auto& [flags, message] : {std::pair(" --lr-schedule sine", "--lr-schedule sine: expected cosine, linear, constant or wsd"),
+                                         std::pair(" --data /no/x.bin", "/no/x.bin: no such file"),
+                                         std::pair(" --seq-len 5000", "--seq-len is 5000: expected 1 to 1024")}) {
+      const Outcome o = stepscope(command + " --model d12" + flags);
+      EXPECT_EQ(o.exit_code, 2) << command << flags;
+      EXPECT_THAT(o.err, HasSubstr(message)) << command << flags;
+    }
+  const std::string several = " --trainer mixed --model d12 --gpus 2 --nccl-blocks 5 --communicator ";
+  for (const std::string command : {"train", "profile"}) {
+    for (const auto& [communicator, how] : {std::pair("staged", "through host memory"), std::pair("peer", "by copies between GPUs")}) {
+      const Outcome o = stepscope(command + several + communicator);
+      EXPECT_EQ(o.exit_code, 2) << command << communicator;
+      EXPECT_THAT(o.err, HasSubstr(std::string("--nccl-blocks 5: gradients travel ") + how)) << command;
+    }
+    EXPECT_EQ(stepscope(command + several + "nccl").exit_code, 3) << command;
+  }
+  const Outcome total = stepscope("train --trainer mixed --model d12 --gpus 2 --total-batch 7");
+  EXPECT_EQ(total.exit_code, 2);
+  EXPECT_THAT(total.err, HasSubstr("--total-batch 7: not a whole number of micro-batches of 4 x 1024 tokens on 2 ranks"));
+}
+
 // `--matmul tf32` chooses the trainer that has it; without a GPU that one says what it needs.
 TEST(cli, a_matmul_rate_without_a_trainer_chooses_the_one_that_has_it) {
   for (const std::string command : {"train --steps 1", "profile --steps 1"}) {

@@ -161,12 +161,42 @@ TEST(Mistakes, AWholeNumberThatIsTooLargeSaysHowLargeOneMayBe) {
 }
 
 TEST(Mistakes, RowsOfACsvThatNobodyAskedForAreRefused) {
-  const Outcome o = stepscope("report " + kDocument + " --csv-rows op");
-  EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.err, HasSubstr("--csv-rows op: expected --csv FILE or a report FILE.csv"));
+  for (const std::string rows : {"op", "kernel"}) {  // the second is the default
+    const Outcome o = stepscope("report " + kDocument + " --csv-rows " + rows);
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, HasSubstr("--csv-rows " + rows + ": expected --csv FILE or a report FILE.csv"));
+  }
   const auto folder = fresh_folder();
   for (const char* flag : {"--csv ", "-o "})
     EXPECT_EQ(stepscope("report " + kDocument + " --csv-rows op " + flag + (folder / "rows.csv").string()).exit_code, 0) << flag;
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Mistakes, RowsOfATableThatNobodyWritesAreRefused) {
+  const auto folder = fresh_folder();
+  const std::string at = folder.string(), log = at + "/run.jsonl", csv = SOURCE_DIR "/tests/ingest/data/fp32_basic.raw.base.csv";
+  ASSERT_EQ(stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1 --log " + log).exit_code, 0);
+  const std::string report = "report " + kDocument, diff = "diff " + kDocument + " " + kDocument,
+                    ingest = "ingest " + csv + " --out " + at + "/i.json";
+  for (const auto& [arguments, message] :
+       {std::pair(report + " --json --by op", "--by: --json prints all rows and no table; leave one of the two out"),
+        std::pair(report + " --json --top 3 -o " + at + "/r.csv", "--top: --json prints all rows and no table"),
+        std::pair(ingest + " --json --by kernel", "--by: --json prints all rows and no table"),
+        std::pair("report " + log + " --json --top 3", "--top: --json prints all rows and no table"),
+        std::pair("report " + log + " --by kernel", "--by kernel: expected a profile document with it"),
+        std::pair("report " + log + " --csv-rows kernel --csv " + at + "/l.csv", "--csv-rows kernel: expected a profile document with it"),
+        std::pair(diff + " --json --by op", "--by: --json prints all rows and no table"),
+        std::pair(diff + " --json --top 3 -o " + at + "/d.json", "--top: --json prints all rows and no table"),
+        std::pair(diff + " --by pass --top 3", "--top: --by pass shows no second table; leave one of the two out")}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+    EXPECT_EQ(o.out, "") << arguments;
+  }
+  EXPECT_FALSE(std::filesystem::exists(at + "/i.json"));
+  // Markdown has the table.
+  for (const std::string& arguments : {report, diff})
+    EXPECT_EQ(stepscope(arguments + " --json --by op --top 3 -o " + at + "/m.md").exit_code, 0) << arguments;
   std::filesystem::remove_all(folder);
 }
 
@@ -252,6 +282,9 @@ TEST(Mistakes, FlagsOfProfileThatWouldDoNothingAreNamed) {
   const Outcome validation = stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --out /dev/null --val-data a.bin");
   EXPECT_EQ(validation.exit_code, 0);
   EXPECT_THAT(validation.err, HasSubstr("--val-data: left out, because the steps of a profile have no validation loss"));
+  const Outcome of_a_gpu =
+      stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --out /dev/null --metric dram__bytes.sum --measure-ceilings");
+  EXPECT_THAT(of_a_gpu.err, HasSubstr("stepscope: --metric, --measure-ceilings: left out, because the CPU reference has neither"));
   // Those that such a program has a use for go on to the machine, or to the program that is not there.
   EXPECT_THAT(stepscope("profile --steps 5 --warmup 5 --traced-steps 5 --step-range step -- /no/prog").err,
               HasSubstr("cannot start '/no/prog'"));
@@ -435,6 +468,17 @@ TEST(ForeignJson, SaysWhereAndWhy) {
     EXPECT_THAT(o.err, HasSubstr("a.json: not a profile document: "));
     EXPECT_THAT(o.err, HasSubstr(c.why));
   }
+  std::filesystem::remove_all(folder);
+}
+
+// A file may be named by a pattern of the shell, and so with bytes that nobody typed.
+TEST(Terminal, GetsNoControlCharactersOfAFileThatWasWritten) {
+  const auto folder = fresh_folder();
+  const std::string csv = (folder / "a\x1b[2J.csv").string();
+  const Outcome o = stepscope("report " + kDocument + " --csv '" + csv + "'");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_TRUE(std::filesystem::exists(csv));
+  EXPECT_EQ(o.err, "rows: " + (folder / "a?[2J.csv").string() + "\n");
   std::filesystem::remove_all(folder);
 }
 

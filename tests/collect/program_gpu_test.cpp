@@ -71,6 +71,17 @@ class OtherPrograms : public ::testing::Test {
   Outcome outcome_;
 };
 
+// The probe's exception was all that it said, and the lines that it had were lost.
+TEST(Doctor, SaysWhatItKnowsWhereItsProbeFails) {
+  if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
+  const Outcome o = stepscope("doctor", "TMPDIR=/no/such");
+  EXPECT_EQ(o.exit_code, 3) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("ok    GPU "));
+  EXPECT_THAT(o.out, HasSubstr("FAIL  collector            the probe (a tiny training step) failed: cannot make a temporary folder: the "
+                               "variable TMPDIR names '/no/such'"));
+  EXPECT_THAT(o.out, HasSubstr(" disk "));
+}
+
 TEST_F(OtherPrograms, WithoutRangesShowTheirKernelsWithKnownLaunchesAndBytes) {
   const json d = profile("", VECTOR_PROGRAM " --rounds 3 --n 268435456");
   ASSERT_TRUE(d.is_object());

@@ -184,7 +184,8 @@ TEST(Ranks, RunJsonIntoAPipeIsThatOfRankZeroAndMakesNoFileBesideIt) {
 }
 
 TEST(Ranks, AnErrorOfAllIsSaidOnce) {
-  const Outcome o = stepscope(std::string(kTrain) + "--gpus 3 --data no_such_file.bin");
+  // The launcher reads no --val-data, so the ranks find it.
+  const Outcome o = stepscope(std::string(kTrain) + "--gpus 3 --val-every 1 --val-data no_such_file.bin");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_EQ(o.err, "stepscope: no_such_file.bin: no such file, and no file matches it as a pattern\n");
   const Outcome nccl = stepscope(std::string(kTrain) + "--gpus 2 --steps 1 --communicator nccl");
