@@ -210,12 +210,11 @@ class NsysReader {
     int64_t thread = 0;  // globalTid of the launch; 0: no call with this correlation id
     int64_t launched_ns = 0, correlation = 0;
   };
-  static bool same(const Operation& a, const Operation& b) {
-    const auto of = [](const Operation& o) {
-      const ForeignResult& r = o.result;
-      return std::tuple(r.process, r.device, r.context, r.stream, o.correlation, r.graph_node, r.start_ns, r.end_ns);
-    };
-    return of(a) == of(b);
+  // What no two operations share.
+  using Identity = std::array<int64_t, 8>;
+  static Identity identity(const Operation& o) {
+    const ForeignResult& r = o.result;
+    return {r.process, r.device, r.context, r.stream, o.correlation, r.graph_node, r.start_ns, r.end_ns};
   }
 
   static int64_t pid_of(int64_t global) { return global / kPidBits % kPidBits; }
@@ -244,11 +243,11 @@ class NsysReader {
     }
     o.result = std::move(result);
     // A table is read in the order of starts, so a row that stands twice stands among those of the same start.
-    for (auto at = operations_.rbegin(); at != operations_.rend() && at->result.start_ns == start; ++at)
-      if (same(*at, o))
-        throw stepscope::InputError(fmt::format(
-            "{}: '{}' with correlation id {} stands twice on stream {}: its time would count twice, expected every operation once",
-            r_.source, o.result.name, correlation, o.result.stream));
+    if (!operations_.empty() && operations_.back().result.start_ns != start) of_one_start_.clear();
+    if (!of_one_start_.insert(identity(o)).second)
+      throw stepscope::InputError(fmt::format(
+          "{}: '{}' with correlation id {} stands twice on stream {}: its time would count twice, expected every operation once", r_.source,
+          o.result.name, correlation, o.result.stream));
     operations_.push_back(std::move(o));
   }
 
@@ -496,6 +495,7 @@ class NsysReader {
   std::map<int64_t, std::string> strings_;
   std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
   std::vector<Operation> operations_;
+  std::set<Identity> of_one_start_;  // that of the last operation
   std::vector<std::pair<int64_t, int64_t>> step_times_;
   std::map<int64_t, int64_t> unmatched_;  // operations by process
 };

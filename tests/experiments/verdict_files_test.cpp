@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "experiments/statistics/decision.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/check.h"
 #include "experiments/verdict/fields.h"
@@ -23,6 +26,7 @@ namespace experiments {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -232,11 +236,26 @@ TEST(first_schema, without_a_part_is_refused_with_a_sentence) {
   EXPECT_EQ(error_of(d), "v.json: verdict: unknown word 'good'");
 }
 
-VerdictDocument decided() {
-  VerdictDocument d = verdict_from_json(first_schema(true), "old.json");
+VerdictDocument decided(VerdictDocument d = verdict_from_json(first_schema(true), "old.json")) {
   decide_again(d);
   d.workloads[0].saved_ms = -std::expm1(*d.workloads[0].statistics.log_ratio_mean) * 10;
   return d;
+}
+
+// Its third look reaches the level of 0.0085 with a p value that times three looks is above the 0.02 of all looks together.
+VerdictDocument decided_at_the_third_look() {
+  VerdictDocument d = verdict_from_json(first_schema(true), "old.json");
+  d.thresholds.looks.clear();
+  for (const Look& l : sequential_looks()) d.thresholds.looks.push_back({l.pairs, l.alpha, l.equivalence_alpha, l.sign_flip_alpha});
+  WorkloadSection& w = d.workloads[0];
+  w.statistics.look = 3;
+  for (PairRow& p : w.pairs) {
+    p.log_ratio = &p == &w.pairs[0] ? -0.003 * 6.31 : -0.003;
+    for (BlockRow& b : p.blocks)
+      if (b.arm == 'B') b.step_ns = 1e7 * std::exp(p.log_ratio);
+  }
+  w.b_step_ns = 1e7 * std::exp(-0.003);
+  return decided(std::move(d));
 }
 
 TEST(says_the_same, forgives_the_last_digits_of_numbers_and_nothing_else) {
@@ -348,6 +367,26 @@ TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever
                 d.workloads[0].statistics.verdict = Verdict::undecided;
               }),
               HasSubstr("its verdict is faster, its statistics make it undecided"));
+}
+
+// Until 2026-11-30 what is now at most the level of all looks was the smallest p times the looks: those verdicts were measured and stand.
+TEST(edited_by_hand, a_campaigns_p_of_an_older_verdict_of_several_looks_is_no_edit) {
+  const VerdictDocument now = decided_at_the_third_look();
+  const Statistics& s = now.workloads[0].statistics;
+  ASSERT_EQ(now.verdict, Verdict::faster) << s.sentence;
+  ASSERT_EQ(s.campaign_p_value, 0.02);
+  ASSERT_GT(3 * *s.p_value, 0.0222);
+  ASSERT_THAT(contradictions(now), IsEmpty());
+  const auto with = [](VerdictDocument d, double p) {
+    d.workloads[0].statistics.campaign_p_value = p;
+    return contradictions(d);
+  };
+  EXPECT_THAT(with(now, 3 * *s.p_value), IsEmpty());
+  // No version had a number below the level there, nor one above 1.
+  EXPECT_THAT(with(now, 0.019), ElementsAre(HasSubstr("campaign_p_value is 0.019, its measurements make it 0.02")));
+  EXPECT_THAT(with(now, 1.5), ElementsAre(HasSubstr("campaign_p_value is 1.5, its measurements make it 0.02")));
+  // Where the measurements do not make it the level, every version had the same.
+  EXPECT_THAT(with(decided(), 0.03), ElementsAre(HasSubstr("campaign_p_value is 0.03")));
 }
 
 TEST_F(VerdictFiles, a_prediction_is_earlier_only_when_the_measured_revision_holds_it) {

@@ -320,6 +320,17 @@ TEST(NsysExport, AnOperationThatStandsTwiceIsRefused) {
   EXPECT_THAT(export_error_of(e.path()), HasSubstr("x.sqlite: 'void f<4>(float *)' with correlation id 101 stands twice on stream 7"));
 }
 
+// Each was compared with all before it, which took 4 s of these 25,000.
+TEST(NsysExport, ManyOperationsOfOneStartTakeTheTimeOfTheirNumber) {
+  Export e;
+  e.run(
+      "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c LIMIT 25000) INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL "
+      "SELECT 400, 500, 0, 1, 7, i, 0, 1, 1, 32, 4, 1, 1, 128, 1, 1, 0, 16, NULL FROM c");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").results.size(), 25'000u);
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId = 3");
+  EXPECT_THAT(export_error_of(e.path()), HasSubstr("with correlation id 3 stands twice on stream 7"));
+}
+
 // Nodes of one graph have one call, and two of them that ran at once were taken for a row that stands twice.
 TEST(NsysExport, CopiesOfAGraphAreToldApartByTheirNodes) {
   Export e;
