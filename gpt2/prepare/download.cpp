@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -20,6 +22,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/json_read.h"
+#include "base/made_folders.h"
 #include "base/process.h"
 #include "base/progress_line.h"
 #include "base/read_file.h"
@@ -96,6 +99,14 @@ class Record {
 class Fetcher {
  public:
   Fetcher(const std::vector<RemoteFile>& files, const DownloadOptions& o) : files_(files), o_(o), record_(o.folder) { lock_folder(); }
+  // Where nothing came the lock goes, while it is held: a folder that was made for nothing can then go too (base/made_folders.h).
+  ~Fetcher() {
+    std::error_code ec;
+    const auto came = [&](const RemoteFile& f) { return fs::exists(final_path(f), ec) || fs::exists(part_path(f), ec); };
+    if (std::none_of(files_.begin(), files_.end(), came)) fs::remove(lock_path(), ec);
+  }
+  Fetcher(const Fetcher&) = delete;
+  Fetcher& operator=(const Fetcher&) = delete;
 
   Downloaded run() {
     for (const RemoteFile& f : files_) wanted_[f.name] = f.sha256 ? f.sha256 : record_.sha256_of(f.name);
@@ -114,11 +125,16 @@ class Fetcher {
   }
 
  private:
+  fs::path lock_path() const { return o_.folder / ".fetch.lock"; }
   void lock_folder() {
-    const fs::path path = o_.folder / ".fetch.lock";
-    lock_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (lock_ && !lock_as_writer(lock_.get(), false))
-      throw InputError(fmt::format("{}: another process is fetching into this folder, expected another --out", o_.folder.string()));
+    struct stat held {};
+    struct stat named {};
+    do {
+      lock_ = Descriptor(::open(lock_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+      if (lock_ && !lock_as_writer(lock_.get(), false))
+        throw InputError(fmt::format("{}: another process is fetching into this folder, expected another --out", o_.folder.string()));
+      // A fetch that ended in between may have removed what was opened.
+    } while (lock_ && ::fstat(lock_.get(), &held) == 0 && (::stat(lock_path().c_str(), &named) != 0 || named.st_ino != held.st_ino));
   }
 
   fs::path final_path(const RemoteFile& f) const { return o_.folder / f.name; }
@@ -350,7 +366,7 @@ class Fetcher {
 }  // namespace
 
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options) {
-  check_folder_writable(options.folder, "--out");
+  stepscope::check_folder_usable(options.folder, "--out");
   return Fetcher(files, options).run();
 }
 

@@ -35,7 +35,8 @@ struct Downloaded {
 
 // Throws stepscope::MachineError when curl is missing, the disk is too small or a server cannot be reached, stepscope::InputError for a
 // file with another size or hash, be it fetched (it is not kept) or there before (it is left alone), and where another process is
-// fetching into the folder. Files that were complete before the error stay, as do parts.
+// fetching into the folder. Files that were complete before the error stay, as do parts; without either a folder that was
+// made for them goes when the program ends.
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options);
 
 }  // namespace gpt2

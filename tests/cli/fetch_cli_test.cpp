@@ -220,6 +220,23 @@ TEST_F(FetchCli, a_missing_file_is_not_tried_again) {
   expect_only_validation();
 }
 
+// It left the folder with a lock in it.
+TEST_F(FetchCli, a_fetch_that_brings_nothing_leaves_no_folder) {
+  const auto fetch_missing = [&](const std::string& folder) {
+    return stepscope("data --fetch fineweb --from " + address("missing") + " --retries 0 --out " + file(folder));
+  };
+  EXPECT_EQ(fetch_missing("new/out").exit_code, 3);
+  EXPECT_FALSE(fs::exists(folder_ / "new"));
+  fs::create_directories(folder_ / "mine");
+  EXPECT_EQ(fetch_missing("mine").exit_code, 3);
+  EXPECT_TRUE(fs::is_empty(folder_ / "mine"));
+  // A part that the next run continues keeps its folder.
+  manifest("cut-twice");
+  fs::create_directories(folder_ / "out");
+  EXPECT_EQ(fetch("--retries 0").exit_code, 3);
+  EXPECT_TRUE(fs::exists(part()));
+}
+
 TEST_F(FetchCli, wrong_content_is_fetched_once_more_and_then_refused) {
   for (const char* fault : {"other", "longer", "shorter"}) {
     SCOPED_TRACE(fault);
