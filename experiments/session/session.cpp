@@ -132,27 +132,35 @@ BuiltProgram ExperimentSession::program_of(const Experiment& e, char arm) const 
 void ExperimentSession::build_arms(const Experiment& e) {
   for (const char arm : {'A', 'B'}) {
     const Sources sources = sources_of(e, arm);
-    if (sources.here() || built_.contains(key_of(sources))) continue;
+    if (sources.here()) continue;
+    const std::string trainer = trainer_of(e, arm);
     // Before minutes are spent on compiling what this machine cannot run.
-    refuse_without_gpu(trainer_of(e, arm), options_.gpu);
-    if (!options_.built_here)
-      throw MachineError(fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
-                                     options_.program, options_.root.string()));
-    BuildOptions b;
-    b.root = options_.root;
-    b.program = options_.program;
-    b.stop = options_.stop;
-    b.progress = options_.progress;
-    b.check = [&](const fs::path& tree) {
-      if (const std::string trainer = trainer_of(e, arm);
-          hash_trainer_sources(tree, trainer) == hash_trainer_sources(options_.root, trainer))
+    refuse_without_gpu(trainer, options_.gpu);
+    const auto hash_of_other_step = [&](const fs::path& tree) {
+      std::string hash = hash_trainer_sources(tree, trainer);
+      if (hash == hash_trainer_sources(options_.root, trainer))
         throw SameStep(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
+      return hash;
     };
-    Built built;
-    if (!sources.patch.empty()) built.patch_sha256 = gpt2::sha256_file(sources.patch);
-    built.program = options_.build(b, sources);
-    built.sources_sha256 = hash_trainer_sources(built.program.root, trainer_of(e, arm));
-    built_[key_of(sources)] = std::move(built);
+    if (!built_.contains(key_of(sources))) {
+      if (!options_.built_here)
+        throw MachineError(
+            fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
+                        options_.program, options_.root.string()));
+      BuildOptions b;
+      b.root = options_.root;
+      b.program = options_.program;
+      b.stop = options_.stop;
+      b.progress = options_.progress;
+      b.check = [&](const fs::path& tree) { hash_of_other_step(tree); };
+      Built built;
+      if (!sources.patch.empty()) built.patch_sha256 = gpt2::sha256_file(sources.patch);
+      built.program = options_.build(b, sources);
+      built_[key_of(sources)] = std::move(built);
+    }
+    Built& built = built_.at(key_of(sources));
+    // One patch may change the trainers of several experiments, or only one of them.
+    if (!built.sources_sha256.contains(trainer)) built.sources_sha256[trainer] = hash_of_other_step(built.program.root);
   }
 }
 
@@ -437,8 +445,8 @@ void ExperimentSession::add_other_sources(RunFacts& f, const Experiment& e) cons
     const Sources sources = sources_of(e, arm);
     if (sources.here()) continue;
     const auto found = built_.find(key_of(sources));
-    const Built built = found == built_.end() ? Built() : found->second;
-    *hash = built.sources_sha256;
+    Built built = found == built_.end() ? Built() : found->second;
+    *hash = built.sources_sha256[trainer_of(e, arm)];
     (arm == 'A' ? f.a_revision : f.patch_sha256) = arm == 'A' ? built.program.commit : built.patch_sha256;
   }
 }

@@ -152,7 +152,8 @@ class ExperimentSession {
   // With hashes of what was built: patch and tree may change while it is measured.
   struct Built {
     BuiltProgram program;
-    std::string patch_sha256, sources_sha256;
+    std::string patch_sha256;
+    std::map<std::string, std::string> sources_sha256;  // by trainer
   };
   std::map<std::string, Gates> gates_;          // by program
   std::map<std::string, Built> built_;          // by patch or revision

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <exception>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/sha256.h"
 #include "experiments/session/session.h"
+#include "experiments/verdict/stale.h"
 #include "tests/experiments/session_fixture.h"
 
 namespace experiments {
@@ -34,7 +38,8 @@ class PatchedSession : public Session {
                                       << gate << ";;\narm) exec " BINARY_DIR "/bin/fake_arm good 0.9e6;;\nesac\n";
     chmod((other_ / "program").c_str(), 0755);
   }
-  ordered_json run(const Experiment& e, const std::string& no_gpu = "") {
+  ordered_json run(const Experiment& e, const std::string& no_gpu = "") { return to_json(session_that_builds(no_gpu).run(e, {})); }
+  ExperimentSession session_that_builds(const std::string& no_gpu = "") {
     SessionOptions o = options();
     o.built_here = true;
     o.gpu.why_not = no_gpu;
@@ -44,7 +49,7 @@ class PatchedSession : public Session {
       build.check(other_);
       return BuiltProgram{other_, other_ / "program", sources.revision.empty() ? "" : "c0ffee", {}};
     };
-    return to_json(ExperimentSession(std::move(o)).run(e, {}));
+    return ExperimentSession(std::move(o));
   }
   Experiment patched() const {
     Experiment e = experiment();
@@ -53,7 +58,7 @@ class PatchedSession : public Session {
     e.change_text = "patch idea.patch";
     return e;
   }
-  fs::path other_ = folder_ / "arms/idea";
+  fs::path other_ = folder_ / "build/arms/idea";
   std::vector<std::string> builds_;
 };
 
@@ -72,6 +77,38 @@ TEST_F(PatchedSession, builds_arm_b_once_and_gates_and_times_that_program) {
   EXPECT_FALSE(d["code"].contains("a_revision"));
   EXPECT_NE(d["code"]["a_sources_sha256"], d["code"]["b_sources_sha256"]);
   EXPECT_NE(d["workloads"][0]["a"]["program_sha256"], d["workloads"][0]["b"]["program_sha256"]);
+}
+
+// The second had the first one's hash, and its step was not asked whether it differs.
+TEST_F(PatchedSession, a_patch_of_two_trainers_is_built_once_and_each_has_the_hash_of_its_own_step) {
+  other_program("patched", gate_answer(false));  // nothing is timed
+  for (const fs::path& root : {folder_, other_}) {
+    fs::create_directories(root / "mixed");
+    std::ofstream(root / "mixed/CMakeLists.txt") << "stepscope_stage(mixed_trainer SOURCES step.cpp)\n";
+    std::ofstream(root / "mixed/step.cpp") << "mixed, " << (root == other_ ? "patched" : "here");
+  }
+  program(gate_answer(true), arm());  // not older than its sources
+  std::vector<Experiment> all{patched(), patched()};
+  all[0].name = "of_fp32";
+  all[1].name = "of_mixed";
+  all[1].trainer = "mixed";
+  const auto outcomes = session_that_builds().run(all, {});
+  EXPECT_EQ(builds_.size(), 1u);
+  ASSERT_EQ(outcomes.size(), 2u);
+  for (const ExperimentSession::Outcome& o : outcomes) {
+    if (o.failure) std::rethrow_exception(o.failure);
+    EXPECT_EQ(o.document.code.b_sources_sha256, hash_trainer_sources(other_, o.document.experiment->trainer));
+    EXPECT_NE(o.document.code.b_sources_sha256, "");
+  }
+  EXPECT_NE(outcomes[0].document.code.b_sources_sha256, outcomes[1].document.code.b_sources_sha256);
+  // Where the patch leaves the second trainer's step alone there is nothing to measure of it.
+  std::ofstream(folder_ / "mixed/step.cpp") << "mixed, patched";
+  program(gate_answer(true), arm());
+  const auto same = session_that_builds().run(all, {});
+  ASSERT_EQ(same.size(), 2u);
+  EXPECT_FALSE(same[0].failure);
+  ASSERT_TRUE(same[1].failure);
+  EXPECT_THROW(std::rethrow_exception(same[1].failure), SameStep);
 }
 
 TEST_F(PatchedSession, an_arm_that_does_not_pass_its_own_gate_is_not_timed) {
