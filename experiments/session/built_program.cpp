@@ -59,11 +59,17 @@ std::vector<std::string> files_below(const fs::path& root) {
   return files;
 }
 
-// A path that git prints in quotes has letters that it escapes; none of this project has.
-std::vector<std::string> files_of_the_tree(const BuildOptions& o) {
+// A path that git prints in quotes has letters that it escapes; none of this project has. `notice`: that files are taken which git would have
+// left out, where it does not take the tree's own repository, another owner's say.
+std::vector<std::string> files_of_the_tree(const BuildOptions& o, std::string& notice) {
   const ChildOutput top = run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--show-toplevel"});
   std::error_code other;
-  if (!succeeded(top) || !fs::equivalent(first_line(top.text), o.root, other)) return files_below(o.root);
+  if (!succeeded(top) || !fs::equivalent(first_line(top.text), o.root, other)) {
+    if (fs::exists(fs::symlink_status(o.root / ".git")))
+      notice = fmt::format("{}: git does not take the repository there ({}), so the arm is built from files that git ignores too",
+                           o.root.string(), first_line(top.text));
+    return files_below(o.root);
+  }
   const ChildOutput out =
       run_tool(o, {"git", "-C", o.root.string(), "-c", "core.quotepath=off", "ls-files", "--cached", "--others", "--exclude-standard"});
   if (!succeeded(out)) throw MachineError(fmt::format("{}: git names no files of this tree: {}", o.root.string(), first_line(out.text)));
@@ -81,8 +87,8 @@ ChildOutput git_apply(const BuildOptions& o, const fs::path& tree, const fs::pat
   return run_tool(o, argv);
 }
 
-void copy_tree(const BuildOptions& o, const fs::path& tree) {
-  for (const std::string& file : files_of_the_tree(o)) {
+void copy_tree(const BuildOptions& o, const fs::path& tree, std::string& notice) {
+  for (const std::string& file : files_of_the_tree(o, notice)) {
     const fs::path from = o.root / file, to = tree / file;
     if (!fs::exists(fs::symlink_status(from))) continue;  // deleted, but not in git yet
     fs::create_directories(to.parent_path());
@@ -235,11 +241,11 @@ BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
   if (sources.patch.empty()) {
     out.commit = take_revision(o, fresh, sources.revision);
     out.notice = why_not_since(o, sources.revision, out.commit);
-    if (!out.notice.empty()) stepscope::say(out.notice);
   } else {
-    copy_tree(o, fresh);
+    copy_tree(o, fresh, out.notice);
     apply(o, fresh, sources.patch);
   }
+  if (!out.notice.empty()) stepscope::say(out.notice);
   replace_tree(fresh, tree);
   // Headers that no package has (cudnn-frontend); git ignores them.
   if (fs::exists(o.root / ".deps") && !fs::exists(fs::symlink_status(tree / ".deps")))

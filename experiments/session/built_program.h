@@ -16,7 +16,7 @@ namespace experiments {
 struct BuiltProgram {
   std::filesystem::path root, program;  // its source tree; `stepscope`, or `stepscope-host` where that is the program here
   std::string commit;                   // full name; "" of a patch
-  std::string notice = {};              // said on stderr of a revision that HEAD does not contain; "" of others
+  std::string notice = {};              // said on stderr; "" where HEAD contains the revision and git takes the repository
   // While it is held no other command builds in that folder, which would replace the program that is measured. Null of the program here.
   std::shared_ptr<const gpt2::Descriptor> lock = {};
 };

@@ -93,8 +93,19 @@ TEST_F(BuiltPrograms, with_a_patch_need_no_repository) {
   fs::remove_all(folder_ / ".git");
   const BuiltProgram built = build_program(options_, {patch(kOther, "const char* other() { return \"patched\"; }"), {}});
   EXPECT_EQ(says(built), "first patched mine\n");
+  EXPECT_EQ(built.notice, "");
   EXPECT_FALSE(fs::exists(built.root / "build"));
   EXPECT_THAT(error_of({{}, "HEAD"}), HasSubstr("no such revision"));
+}
+
+// As where the tree has another owner; an ignored header, say, was compiled in without a word.
+TEST_F(BuiltPrograms, with_a_patch_say_that_git_does_not_take_the_repository_there) {
+  write(".git/HEAD", "damaged");
+  options_.check = [](const fs::path&) { throw stepscope::InputError("seen"); };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of({patch(kOther, kOther), {}}), "seen");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("git does not take the repository there (fatal: "), HasSubstr("files that git ignores too")));
 }
 
 TEST_F(BuiltPrograms, compile_again_only_what_differs) {
