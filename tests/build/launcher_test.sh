@@ -50,7 +50,7 @@ chmod +x "$2/bin/$name"
 STUB
 cat >"$tools/ctest" <<'STUB'
 #!/usr/bin/env bash
-case " $* " in *" -N "*) echo "Total Tests: ${LONG_TESTS:-0}"; exit ;; esac
+case " $* " in *" -N "*) echo "Total Tests: ${LONG_TESTS:-0}"; echo "ctest lists:${*:3}."; exit ;; esac
 case " $* " in *" --resource-spec-file $2/gpu_slots.json "*) echo "ctest shares the GPU" ;; esac
 echo "ctest waits $OMP_WAIT_POLICY with $OMP_NUM_THREADS threads"
 while [ "$1" != --output-junit ]; do shift; done
@@ -122,8 +122,25 @@ command=test launch "$folder/moved" LONG_TESTS=6 CI=true
 says "ctest got:." && ! says "left out" || complain "CI leaves long tests out"
 arguments=--long command=test launch "$folder/moved" LONG_TESTS=6
 says "ctest got:." && ! says "left out" || complain "--long leaves long tests out, or reaches ctest"
-arguments=-RGate command=test launch "$folder/moved" LONG_TESTS=6
-says "ctest got:-RGate." && ! says "left out" || complain "a caller who chose tests gets others"
+arguments='-R Gate -j2' command=test launch "$folder/moved" LONG_TESTS=6
+says "ctest got:-R Gate -j2." && ! says "left out" || complain "a caller who chose tests gets others"
+arguments='--long -N -R Gate' command=test launch "$folder/moved" && says "ctest lists:-N -R Gate." && ! says "no result" ||
+  complain "tests cannot be listed"
+# What ctest does not know it ignores, and runs all tests; a build of minutes stands before that.
+rm "$folder/moved/build/host/ninjas"
+while read -r wrong given; do
+  arguments=$given command=test launch "$folder/moved"
+  [ $? = 2 ] && says "stepscope: test $wrong: expected --long alone or in front, or arguments of ctest such as" || complain "test $given is not refused"
+done <<'GIVEN'
+-RGate -RGate
+--lnog --lnog
+Gate -V Gate
+--long -V --long
+--output-junit -R Gate --output-junit x
+GIVEN
+arguments=-R command=test launch "$folder/moved"
+[ $? = 2 ] && says "stepscope: test -R: expected a value behind it" || complain "test -R without a value is not refused"
+[ ! -e "$folder/moved/build/host/ninjas" ] || complain "wrong arguments are refused behind the build"
 # With a GPU the first table comes from a smaller program; once there is the whole one, it is built and run.
 on_gpu() { command=$1 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/gpu" STEPSCOPE_CUDA="${cuda-}" "${@:2}"; }
 printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
