@@ -5,8 +5,13 @@ import pathlib
 import shutil
 import tempfile
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before 70.1: a wheel with the library is then also of this version of Python
+    bdist_wheel = None
 
 
 def built_library():
@@ -32,7 +37,26 @@ class WithLibrary(build_py):
             shutil.copy2(library, target / "libstepscope_ops.so")
 
 
+class OfThisPlatform(Distribution):
+    """With the library the package is of the platform that this was built on: pip elsewhere must not take the wheel for its own."""
+
+    def has_ext_modules(self):
+        return built_library() is not None
+
+
+commands = {"build_py": WithLibrary}
+if bdist_wheel is not None:
+    class OfAnyPython(bdist_wheel):
+        """ctypes loads the library, which knows nothing of Python."""
+
+        def get_tag(self):
+            python, abi, platform = super().get_tag()
+            return ("py3", "none", platform) if self.distribution.has_ext_modules() else (python, abi, platform)
+
+    commands["bdist_wheel"] = OfAnyPython
+
 # Not into the checkout: what an earlier installation left in python/build would get into the next one, an old library too.
 scratch = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-setup(cmdclass={"build_py": WithLibrary}, options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}})
+setup(distclass=OfThisPlatform, cmdclass=commands,
+      options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}})

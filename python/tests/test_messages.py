@@ -3,8 +3,11 @@ raised where the mistake is."""
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 
 import pytest
 import torch
@@ -98,6 +101,26 @@ def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_t
     assert where.startswith(str(target))
     assert f"{copy} does not load" in with_it and "in a checkout of stepscope, and install the package from there again" in without
     assert not (ROOT / "python" / "build").exists() and not list((ROOT / "python").glob("*.egg-info"))
+
+
+def test_a_wheel_with_the_library_is_of_this_platform_and_one_without_it_of_any(tmp_path):
+    pytest.importorskip("setuptools.command.bdist_wheel", reason="setuptools 70.1, which makes wheels, is not installed")
+    package = shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("tests", "tools", "measured", "native"))
+    library = tmp_path / "libstepscope_ops.so"
+    library.write_text("no library")
+
+    def wheel_with(library):
+        subprocess.run([sys.executable, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", "made"], check=True, capture_output=True,
+                       timeout=300, cwd=package, env={**os.environ, "STEPSCOPE_OPS_LIBRARY": library})
+        (made,) = (package / "made").iterdir()
+        with zipfile.ZipFile(made) as parts:
+            names = parts.namelist()
+        made.unlink()
+        return made.name, "stepscope/lib/libstepscope_ops.so" in names
+
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel_with(str(library)) == (f"stepscope-0.1.0-py3-none-{platform}.whl", True)
+    assert wheel_with("") == ("stepscope-0.1.0-py3-none-any.whl", False)
 
 
 def test_a_file_that_is_another_shared_library_is_named(monkeypatch):
