@@ -12,6 +12,7 @@
 #include "base/statistics.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
+#include "experiments/kernels/operand_turns.h"
 #include "experiments/learn/ladder.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
@@ -27,8 +28,6 @@ using gate::Role;
 constexpr gate::Space kHere = gate::Space::device;
 
 constexpr int kWarmupRounds = 5;
-// Operands are rotated through so much memory that none is still in L2 when its turn comes again.
-constexpr double kL2Turns = 3;
 
 class Operands {
  public:
@@ -186,9 +185,9 @@ class Bench {
 
   void time(const OpCase& c, std::vector<KernelResult>& results, const std::vector<Launch>& launches) {
     const double bytes = c.min_bytes();
-    const int sets = std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
+    OperandTurns turns(static_cast<double>(l2_bytes_), bytes);
     std::vector<Operands> operands;
-    for (int i = 0; i < sets; ++i) operands.emplace_back(c);
+    for (size_t i = 0; i < turns.copies(); ++i) operands.emplace_back(c);
     int64_t most_scratch = 0;
     for (const KernelResult& r : results)
       if (r.right) most_scratch = std::max(most_scratch, scratch_bytes(c, r));
@@ -198,13 +197,12 @@ class Bench {
     };
     std::vector<std::vector<Pair>> events(results.size());
     STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-    size_t turn = 0;
     for (int round = 0; round < kWarmupRounds + options_.rounds; ++round)
       for (size_t i = 0; i < results.size(); ++i) {
         if (!results[i].right) continue;
         Pair p;
         p.begin.record(stream_.get());
-        launches[i](operands[turn++ % operands.size()].pointers(), scratch.data());
+        launches[i](operands[turns.next()].pointers(), scratch.data());
         p.end.record(stream_.get());
         if (round >= kWarmupRounds) events[i].push_back(std::move(p));
       }

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/errors.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/kernels/kernel_bench.h"
+#include "experiments/kernels/operand_turns.h"
 #include "gpt2/cuda/device_info.h"
 
 namespace experiments {
@@ -37,6 +40,29 @@ TEST(kernel_cases, count_bytes_and_flops_of_the_mathematics) {
   EXPECT_EQ(cases("attention_backward").at(0).flops, 5.0 * 2 * 8 * 8 * 128);
   // The classifier replaces the logits: read and written.
   EXPECT_EQ(cases("classifier").at(0).min_bytes(), 4.0 * (16 * 512 * 2 + 16 + 16));
+}
+
+TEST(operand_turns, let_three_times_l2_pass_before_a_copy_comes_again) {
+  constexpr double kL2 = 50e6;
+  for (const double bytes : {1e6, 2.5e6, 7e6, 49e6, 51e6, 149e6, 151e6, 1e9}) {
+    OperandTurns turns(kL2, bytes);
+    std::map<size_t, int> last;
+    for (int launch = 0; launch < 200; ++launch) {
+      const size_t copy = turns.next();
+      ASSERT_LT(copy, turns.copies());
+      const auto before = last.find(copy);
+      // What this copy's last launch and those since then touched.
+      if (before != last.end() && turns.copies() < 64) {
+        EXPECT_GE((launch - before->second) * bytes, 3 * kL2) << bytes;
+      }
+      last[copy] = launch;
+    }
+    EXPECT_EQ(last.size(), turns.copies()) << "a copy that no launch meets only takes memory";
+  }
+  // The memory for thousands of copies is not spent on a small case.
+  EXPECT_EQ(OperandTurns(kL2, 100).copies(), 64u);
+  EXPECT_EQ(OperandTurns(kL2, 1e6).copies(), 64u);
+  EXPECT_EQ(OperandTurns(kL2, 151e6).copies(), 1u);
 }
 
 TEST(kernel_bench, names_the_ops_there_are_when_asked_for_another) {
