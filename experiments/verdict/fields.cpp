@@ -107,7 +107,7 @@ const List<ThresholdsSection>& FieldsOf<ThresholdsSection>::list() {
       field<&T::alpha>("alpha", "", "two-sided, of a claim in a campaign"),
       field<&T::minimum_effect_pct>("minimum_effect_pct", "%", "smaller effects are never claimed"),
       field<&T::equivalence_bound_pct>("equivalence_bound_pct", "%", "`same` means within ± this"),
-      field<&T::power>("power", "", "chance with which the minimum detectable effect is found"),
+      field<&T::power>("power", "", "chance with which the t test finds the minimum detectable effect"),
   };
   return list;
 }
