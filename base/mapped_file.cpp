@@ -56,6 +56,28 @@ void ByteReader::expect_size(uint64_t expected, std::string_view why) const {
   fail(fmt::format("{}: {} bytes, expected {} ({})", bytes_.size() < expected ? "truncated" : "oversized", bytes_.size(), expected, why));
 }
 
+namespace {
+
+// " (tokens)" behind a magic number of llm.c's: two files in each other's place are told by what they are.
+const char* kind_of(int32_t magic) {
+  switch (magic) {
+    case 20240326:
+      return " (checkpoint)";
+    case 20240327:
+      return " (reference state)";
+    case 20240328:
+      return " (tokenizer)";
+    case 20240520:
+      return " (tokens)";
+    case 20240522:
+      return " (evaluation set)";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
 LlmcHeader read_llmc_header(ByteReader& reader, int32_t magic, std::string_view kind, std::string_view cure) {
   if (reader.remaining() < kLlmcHeaderBytes) {
     reader.fail(fmt::format("truncated: {} bytes, expected a {} header of {} bytes{}", reader.remaining(), kind, kLlmcHeaderBytes, cure));
@@ -63,7 +85,8 @@ LlmcHeader read_llmc_header(ByteReader& reader, int32_t magic, std::string_view 
   const auto header = reader.read<LlmcHeader>("header");
   // All magic numbers of llm.c are dates of 2024.
   const bool another = header[0] / 10'000 == magic / 10'000;
-  if (header[0] != magic) reader.fail(fmt::format("not a {}: magic number {}, expected {}{}", kind, header[0], magic, another ? "" : cure));
+  if (header[0] != magic)
+    reader.fail(fmt::format("not a {}: magic number {}{}, expected {}{}", kind, header[0], kind_of(header[0]), magic, another ? "" : cure));
   return header;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace stepscope {
 
@@ -51,6 +52,36 @@ std::string markdown_escaped(std::string_view text) {
       out += c == '\n' ? ' ' : c;
   }
   return out;
+}
+
+namespace {
+
+// Slips between two words: the row-by-row table of Levenshtein's distance, with neighbours that changed places as one slip.
+size_t slips_between(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i)
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string nearest_word(std::string_view typed, const std::vector<std::string>& words) {
+  size_t fewest = typed.size() < 6 ? 2 : 3;  // one more than is allowed
+  std::string nearest;
+  for (const std::string& word : words)
+    if (const size_t slips = slips_between(typed, word); slips < fewest) {
+      fewest = slips;
+      nearest = word;
+    }
+  return nearest;
 }
 
 }  // namespace stepscope

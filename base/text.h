@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace stepscope {
 
@@ -17,5 +18,9 @@ std::string printable_lines(std::string_view text);
 
 // Text that stands in a cell of a Markdown table, or anywhere else in Markdown: it neither ends the cell nor is read as markup.
 std::string markdown_escaped(std::string_view text);
+
+// The one of `words` that was probably meant by `typed`: at most one slip away from it (a letter too many, missing, wrong, or two that changed
+// places), of six letters or more two. "" where none is.
+std::string nearest_word(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace stepscope

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace cli {
 namespace {
@@ -140,12 +141,26 @@ const CLI::Option* repeated_option(const CLI::App& app) {
   return nullptr;
 }
 
+// "; the nearest is --steps" behind an unknown "--stpes", "-steps" or "--stpes=5".
+std::string nearest_flag(const CLI::App& app, const std::string& word) {
+  if (!word.starts_with('-')) return "";
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::Option* o : command->get_options())
+    if (!o->get_group().empty()) names.insert(names.end(), o->get_lnames().begin(), o->get_lnames().end());
+  const std::string typed = word.substr(0, word.find('='));
+  const std::string nearest = stepscope::nearest_word(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())), names);
+  return nearest.empty() ? "" : "; the nearest is --" + nearest;
+}
+
 // CLI11 lists unknown words from the last to the first, and counts a repeated flag in words of its own.
 std::string problem_words(const CLI::App& app, const CLI::Error& e) {
   if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     std::string words;
-    for (const std::string& word : app.remaining(true)) words += (words.empty() ? "" : " ") + word;
-    if (!words.empty()) return "unknown here: " + words;
+    const std::vector<std::string> unknown = app.remaining(true);
+    for (const std::string& word : unknown) words += (words.empty() ? "" : " ") + word;
+    if (!words.empty()) return "unknown here: " + words + nearest_flag(app, unknown.front());
   }
   if (e.get_name() == "CallForHelp") return "unknown here: --help";  // its own words are for whoever calls the library
   if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))

@@ -1,6 +1,7 @@
 // The commands of bin/stepscope and bin/stepscope-host.
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "cli/commands.h"
 
 namespace cli {
@@ -26,6 +27,13 @@ const std::vector<std::pair<std::string_view, AddCommand>>& commands() {
   return all;
 }
 
-std::string unknown_command(std::string_view word) { return fmt::format("unknown command '{}'; `stepscope --help` lists them", word); }
+std::string unknown_command(std::string_view word) {
+  std::vector<std::string> names;
+  for (const auto& [name, add] : commands())
+    if (name != "arm") names.emplace_back(name);  // an experiment's own
+  const std::string nearest = stepscope::nearest_word(word, names);
+  return fmt::format("unknown command '{}'{}; `stepscope --help` lists them", word,
+                     nearest.empty() ? "" : fmt::format(", the nearest is `{}`", nearest));
+}
 
 }  // namespace cli

@@ -101,6 +101,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
     return;
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
+  check_document_name("-o/--out", f.out);
   check_report_outputs(f.report, {{"the report to read", f.file}, {"--rules", f.rules}, {"--ceilings", f.ceilings}},
                        {{"-o/--out", f.out}, {"--metrics-csv", f.metrics}});
   profiler::IngestOptions options;

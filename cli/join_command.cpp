@@ -42,6 +42,7 @@ void check_run(const profiler::RunInfo& run, const std::string& file, const std:
 void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   stepscope::NamedFiles inputs{{"--run-json", f.run_json}, {"--ceilings", f.links}};
   for (const std::string& file : f.recordings) inputs.emplace_back("the recording to read", file);
+  check_document_name("-o/--out", f.out);
   check_report_outputs(f.report, inputs, {{"-o/--out", f.out}});
   std::vector<profiler::RankRecording> recordings;
   for (const std::string& file : f.recordings) recordings.push_back({profiler::load_recording(file), file});

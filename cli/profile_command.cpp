@@ -434,6 +434,7 @@ void run(ProfileFlags f, const CommandLine& line, int& exit_code) {
     gpt2::refuse_to_replace("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
     outputs.emplace_back("the run.json beside --keep-recording", run_json_beside(f.keep_recording));
   }
+  check_document_name("--out", f.out);
   check_report_outputs(f.report, inputs, std::move(outputs));
   if (!f.links.empty()) links_for("--link-ceilings", f.links, {});  // not only after the run
   const CatchInterrupt guard;

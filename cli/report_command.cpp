@@ -61,7 +61,9 @@ void add_report_command(Command& app, int& exit_code) {
       for (const Document& d : documents)
         if (!d.is_log())
           throw stepscope::InputError(
-              fmt::format("{}: no run's log, expected one as `train --log` writes it, or one profile document alone", d.path));
+              fmt::format("{}: no run's log, expected one as `train --log` writes it, or one profile document alone; "
+                          "`stepscope diff A B` compares two documents",
+                          d.path));
       check_log_outputs(f->report);
       return report_logs(documents, f->report);
     }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -50,11 +51,15 @@ profiler::CsvRows csv_rows(const ReportFlags& f) {
 
 // Longest ending first: "x.trace.json" is a trace, "x.json" the document.
 enum class Output { html, markdown, trace, json, csv };
-Output output_of(const std::string& path, const char* flag) {
+std::optional<Output> output_of_ending(const std::string& path) {
   static constexpr std::array<std::pair<std::string_view, Output>, 5> kEndings{
       {{".trace.json", Output::trace}, {".html", Output::html}, {".md", Output::markdown}, {".json", Output::json}, {".csv", Output::csv}}};
   for (const auto& [ending, value] : kEndings)
     if (path.ends_with(ending)) return value;
+  return std::nullopt;
+}
+Output output_of(const std::string& path, const char* flag) {
+  if (const auto output = output_of_ending(path)) return *output;
   throw stepscope::InputError(fmt::format("{} '{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", flag, path));
 }
 
@@ -162,6 +167,13 @@ void check_report_outputs(const ReportFlags& f, const stepscope::NamedFiles& inp
     throw stepscope::InputError(
         fmt::format("--csv-rows {}: expected --csv FILE or a report FILE.csv with it, which holds the rows", f.csv_rows));
   if (!tables) only_these({f.by_flag, f.top_flag}, {}, kNoTable);
+}
+
+void check_document_name(const char* flag, const std::string& out) {
+  const auto named = output_of_ending(out);
+  if (named && *named != Output::json)
+    throw stepscope::InputError(
+        fmt::format("{} {}: takes the document, which is JSON; `--report {}` writes what this name says", flag, out, out));
 }
 
 void check_log_outputs(const ReportFlags& f) {

@@ -44,6 +44,8 @@ void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to
 // read. `inputs`, `outputs`: the command's other files.
 void check_report_outputs(const ReportFlags& flags, const stepscope::NamedFiles& inputs = {}, stepscope::NamedFiles outputs = {});
+// Of a command whose --out takes the document: `report -o x.html` writes a page, so that is what people type there, too.
+void check_document_name(const char* flag, const std::string& out);
 // Table (or the document with --json) on stdout, CSV and trace into their files. The exit code: 1 where something severe is missing.
 [[nodiscard]] int print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
 // The same of a document that this program has made: it goes into the file `out`.

@@ -12,6 +12,7 @@
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "gpt2/tensor_table.h"
+#include "gpt2/training_state.h"
 
 namespace gpt2 {
 namespace {
@@ -67,14 +68,33 @@ struct SummedFile {
   Checksum sum;
 };
 
-// The two forms in which a model comes from Hugging Face; neither begins with a magic number that would tell.
-void refuse_hugging_face(const std::filesystem::path& path) {
+// The weights that training left in a folder: one of a step, or the run's with all of them. Empty for any other folder.
+std::filesystem::path trained_weights(const std::filesystem::path& folder) {
+  const std::vector<int64_t> steps = saved_steps(folder);
+  const std::filesystem::path file = (steps.empty() ? folder : step_folder(folder, steps.back())) / "model.bin";
+  std::error_code absent;
+  return std::filesystem::is_regular_file(file, absent) ? file : std::filesystem::path();
+}
+
+// A folder that training left, and the two forms in which a model comes from Hugging Face: none begins with a magic number that would tell.
+void refuse_another_form(const std::filesystem::path& path) {
   std::error_code absent;
   const bool folder = std::filesystem::is_directory(path, absent);
+  if (const auto weights = folder ? trained_weights(path) : std::filesystem::path(); !weights.empty())
+    throw stepscope::InputError(fmt::format("{}: a folder, expected a checkpoint: its weights are {}", path.string(), weights.string()));
   if (folder || path.extension() == ".safetensors")
     throw stepscope::InputError(
         fmt::format("{}: {}, expected a checkpoint; `stepscope data --import {} --out FILE.bin` makes one of Hugging Face's GPT-2",
                     path.string(), folder ? "a folder" : "a safetensors file", path.string()));
+}
+
+MappedFile open_checkpoint(const std::filesystem::path& path) {
+  refuse_another_form(path);
+  MappedFile file(path);
+  if (begins_as_training_state(file.bytes()))
+    throw stepscope::InputError(fmt::format("{}: a training state, expected a checkpoint: the weights are in {}", path.string(),
+                                            (path.parent_path() / "model.bin").string()));
+  return file;
 }
 
 void require_size(size_t found, int64_t expected, std::string_view what, const std::filesystem::path& path) {
@@ -104,14 +124,12 @@ Checkpoint parse_checkpoint(std::span<const std::byte> bytes, const std::string&
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
-  refuse_hugging_face(path);
-  const MappedFile file(path);
+  const MappedFile file = open_checkpoint(path);
   return parse_checkpoint(file.bytes(), file.path());
 }
 
 ModelConfig checkpoint_config(const std::filesystem::path& path) {
-  refuse_hugging_face(path);
-  const MappedFile file(path);
+  const MappedFile file = open_checkpoint(path);
   ByteReader reader(file.bytes(), file.path());
   return read_header(reader).config;
 }

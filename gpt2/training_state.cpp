@@ -246,8 +246,9 @@ CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::m
 
 namespace {
 const std::set<std::string> kFiles{"model.bin", "state.bin"};  // of a checkpoint
-fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08d}", step); }
 }  // namespace
+
+fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08d}", step); }
 
 fs::path CheckpointStore::path_of(int64_t step) const { return step_folder(folder_, step); }
 

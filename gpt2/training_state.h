@@ -87,6 +87,7 @@ class CheckpointStore {
 
 // The steps of the checkpoints in a folder, ascending; likewise without touching it.
 std::vector<int64_t> saved_steps(const std::filesystem::path& folder);
+std::filesystem::path step_folder(const std::filesystem::path& folder, int64_t step);
 // The checkpoint of that step in `folder`, without making, cleaning or locking anything there: for ranks beside the one that writes.
 CheckpointStore::Loaded load_checkpoint_of_step(const std::filesystem::path& folder, int64_t step);
 

@@ -102,6 +102,14 @@ std::function<std::string(const std::string&)> receipts_of(const fs::path& root,
   return [root, gpu = o.gpu](const std::string& trainer) { return receipt_of_ops(root, trainer, gpu.name, driver_of(gpu)); };
 }
 
+// Without a GPU the CPU reference is compared: whoever edited device code would take its "same" for an answer.
+std::string but_of_others(const fs::path& tree, const fs::path& root, const std::string& trainer) {
+  std::vector<std::string> differ;
+  for (const std::string other : {"fp32", "mixed", "reference"})
+    if (other != trainer && hash_trainer_sources(tree, other) != hash_trainer_sources(root, other)) differ.push_back("--trainer " + other);
+  return differ.empty() ? "" : fmt::format("; a step of {} does differ", fmt::join(differ, " and of "));
+}
+
 }  // namespace
 
 ExperimentSession::ExperimentSession(SessionOptions options) : options_(std::move(options)) {
@@ -139,7 +147,8 @@ void ExperimentSession::build_arms(const Experiment& e) {
     const auto hash_of_other_step = [&](const fs::path& tree) {
       std::string hash = hash_trainer_sources(tree, trainer);
       if (hash == hash_trainer_sources(options_.root, trainer))
-        throw SameStep(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
+        throw SameStep(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from{}", e.change_text, trainer,
+                                   but_of_others(tree, options_.root, trainer)));
       return hash;
     };
     if (!built_.contains(key_of(sources))) {

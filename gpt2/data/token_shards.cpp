@@ -11,6 +11,7 @@
 #include "base/counter_rng.h"
 #include "base/errors.h"
 #include "base/output_file.h"
+#include "gpt2/config.h"
 #include "gpt2/data/synthetic_tokens.h"
 
 namespace gpt2 {
@@ -131,8 +132,11 @@ void ShardSource::check_ids(const Shard& shard, uint64_t first, uint64_t count) 
   if (most < options_.vocab_size) return;
   const auto bad = std::find_if(part.begin(), part.end(), [&](uint16_t id) { return id >= options_.vocab_size; });
   const uint64_t token = first + static_cast<uint64_t>(bad - part.begin());
-  throw stepscope::InputError(fmt::format("{}: token {} (byte offset {}) has id {}, expected 0 to {} (the model's vocabulary)",
-                                          shard.file.path(), token, kLlmcHeaderBytes + 2 * token, *bad, options_.vocab_size - 1));
+  // The model of a machine without a GPU is too small for the first data that anybody fetches.
+  const bool of_gpt2 = most < ModelConfig().vocab_size;
+  throw stepscope::InputError(fmt::format("{}: token {} (byte offset {}) has id {}, expected 0 to {} (the model's vocabulary){}",
+                                          shard.file.path(), token, kLlmcHeaderBytes + 2 * token, *bad, options_.vocab_size - 1,
+                                          of_gpt2 ? "; GPT-2's tokens need a model with GPT-2's vocabulary, such as --model d12" : ""));
 }
 
 size_t ShardSource::shard_at(const DataPosition& p) const {

@@ -16,7 +16,8 @@ constexpr int32_t kTokenizerMagic = 20240328;
 
 Tokenizer Tokenizer::parse(std::span<const std::byte> file, const std::string& source) {
   ByteReader reader(file, source);
-  const LlmcHeader h = read_llmc_header(reader, kTokenizerMagic, "tokenizer");
+  const LlmcHeader h =
+      read_llmc_header(reader, kTokenizerMagic, "tokenizer", "; `stepscope data --fetch tinyshakespeare` makes gpt2_tokenizer.bin");
   if (h[1] != 2) reader.fail(fmt::format("tokenizer version {}, expected 2", h[1]));
   // Each token takes at least two bytes, so the file's length bounds what the count may make us allocate.
   if (h[2] < 1 || static_cast<uint64_t>(h[2]) > reader.remaining() / 2) {

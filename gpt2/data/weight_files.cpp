@@ -146,7 +146,8 @@ StoredWeights open_weights(const fs::path& path) {
     out.files.push_back(std::move(file));
   }
   const fs::path config = named.parent_path() / kConfigName;
-  if ((folder || index) && is_there(config)) {
+  // The file by the name that a folder has it under is the folder's model; under any other name it may lie beside a stranger's config.json.
+  if ((index || named.filename() == kWeightsName) && is_there(config)) {
     const MappedFile file(config);
     out.config = read_hugging_face_config(file.text(), file.path());
   }

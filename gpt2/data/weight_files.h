@@ -27,7 +27,7 @@ struct StoredWeights {
   std::string source;             // what says which tensors there are: the file, or the index
   std::vector<MappedFile> files;  // which the tensors point into
   StoredTensors tensors;
-  std::optional<HuggingFaceConfig> config;  // where a folder or an index was named, and config.json is beside it
+  std::optional<HuggingFaceConfig> config;  // config.json beside model.safetensors or an index
 };
 
 // `path`: a safetensors file, an index (a name that ends in ".index.json"), or a folder with model.safetensors or its index. Throws

@@ -218,6 +218,14 @@ class Fetcher {
     return sum;
   }
 
+  // For a machine without a network: all that is still missing, not only the file that failed first.
+  std::string by_hand() const {
+    std::vector<std::pair<std::string, fs::path>> still;
+    for (const RemoteFile* f : missing_)
+      if (!fs::exists(final_path(*f))) still.emplace_back(f->url, final_path(*f));
+    return download_by_hand(still);
+  }
+
   void say(const std::string& line) {
     const std::lock_guard lock(mutex_);
     lines_.push_back(line);
@@ -250,8 +258,8 @@ class Fetcher {
         last = e.what();
       }
     }
-    throw MachineError(
-        fmt::format("{}: {}; given up after {} tries. What came so far is kept and will be resumed", f.url, last, o_.retries + 1));
+    throw MachineError(fmt::format("{}: {}; given up after {}. What came so far is kept and will be resumed. {}", f.url, last,
+                                   o_.retries == 0 ? "one try" : fmt::format("{} tries", o_.retries + 1), by_hand()));
   }
 
   void fetch(const RemoteFile& f) {
@@ -320,8 +328,7 @@ class Fetcher {
                                         "-", "-w", "%{http_code}", "-o", part.string(), f.url},
                                        {}, redirect);
     } catch (const InputError& e) {
-      throw MachineError(
-          fmt::format("{} (package curl). Or put the file there by hand: {}  to  {}", e.what(), f.url, final_path(f).string()));
+      throw MachineError(fmt::format("{} (package curl). {}", e.what(), by_hand()));
     }
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -341,7 +348,7 @@ class Fetcher {
     }
     const bool servers_fault = http == "429" || http == "408" || http.starts_with('5');
     if ((exit_code == kHttpError && !servers_fault) || exit_code == kWriteError || exit_code == kBadAddress) {
-      throw MachineError(fmt::format("{}: {}. Or put the file there by hand, as {}", f.url, why, final_path(f).string()));
+      throw MachineError(fmt::format("{}: {}. {}", f.url, why, by_hand()));
     }
     throw Transient(why);
   }
@@ -364,6 +371,12 @@ class Fetcher {
 };
 
 }  // namespace
+
+std::string download_by_hand(std::span<const std::pair<std::string, std::filesystem::path>> files) {
+  std::string text = "Or download by hand and run this again:";
+  for (const auto& [url, path] : files) text += fmt::format("\n  {}  to  {}", url, path.string());
+  return text;
+}
 
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options) {
   stepscope::check_folder_usable(options.folder, "--out");

@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpt2 {
@@ -38,5 +40,7 @@ struct Downloaded {
 // fetching into the folder. Files that were complete before the error stay, as do parts; without either a folder that was
 // made for them goes when the program ends.
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options);
+// The end of a message about files that could not be fetched: each address, and where its file is looked for.
+std::string download_by_hand(std::span<const std::pair<std::string, std::filesystem::path>> files);
 
 }  // namespace gpt2

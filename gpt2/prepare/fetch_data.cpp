@@ -16,6 +16,7 @@
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/pretokenizer.h"
 #include "gpt2/data/tokenizer.h"
+#include "gpt2/prepare/download.h"
 #include "gpt2/prepare/tokenize_text.h"
 
 namespace gpt2 {
@@ -110,8 +111,9 @@ void fetch_data_set(const std::string& name, const std::string& out) {
   std::vector<PinnedFile> missing;
   for (const PinnedFile& file : {set->text, kVocab, kEncoder})
     if (!is_there(folder / file.name, file)) missing.push_back(file);
-  std::string by_hand = "Without curl or a network, download by hand and run this again:";
-  for (const PinnedFile& file : missing) by_hand += fmt::format("\n  {}  to  {}", file.url, (folder / file.name).string());
+  std::vector<std::pair<std::string, fs::path>> addresses;
+  for (const PinnedFile& file : missing) addresses.emplace_back(file.url, folder / file.name);
+  const std::string by_hand = download_by_hand(addresses);
   for (const PinnedFile& file : missing) download(file, folder, by_hand);
 
   TokenizeOptions options;

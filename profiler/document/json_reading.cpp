@@ -225,7 +225,8 @@ void check_rates(const ProfileDocument& d, const std::string& source) {
 std::string what_reads(std::string_view schema) {
   for (const auto& [kind, reader] : {std::pair<std::string_view, const char*>{"stepscope.energy/", "`stepscope energy --from` shows it"},
                                      {"stepscope.verdict/", "its page is README.md beside it, and `stepscope experiment check` checks it"},
-                                     {"stepscope.links/", "`stepscope scaling --ceilings` takes it"}})
+                                     {"stepscope.links/", "`stepscope scaling --ceilings` takes it"},
+                                     {"stepscope.run/", "`stepscope report` shows a run by its log, which `train --log` writes"}})
     if (schema.starts_with(kind)) return fmt::format("; {}", reader);
   return "";
 }
@@ -241,6 +242,9 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
     throw stepscope::InputError(fmt::format(
         "{}: not a profile document, but a collector's recording, of which `stepscope profile` and, of ranks, `stepscope join` make one",
         source));
+  if (text.substr(0, text.find('\n')).find("\"schema\":\"stepscope.log/") != std::string_view::npos)
+    throw stepscope::InputError(
+        fmt::format("{}: not a profile document, but a run's log: `stepscope report` shows it, and several side by side", source));
   if (j.is_discarded() || !j.is_object())
     throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
   const auto schema = j.find("schema");

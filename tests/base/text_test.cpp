@@ -1,10 +1,15 @@
-// Text from files on its way to a terminal.
+// Text from files on its way to a terminal, and words that were mistyped.
 #include "base/text.h"
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace {
 
+using stepscope::nearest_word;
 using stepscope::printable;
 using stepscope::printable_lines;
 
@@ -34,6 +39,23 @@ TEST(Printable, ControlCharactersBecomeQuestionMarks) {
             "?drowssap?")
       << "text that would be written from right to left";
   EXPECT_EQ(printable_lines("a\n\x1b[2Jb\n"), "a\n?[2Jb\n");
+}
+
+TEST(NearestWord, IsOneSlipAwayOrTwoInALongWord) {
+  const std::vector<std::string> words{"steps", "seed", "batch-size", "learning-rate", "report"};
+  for (const auto& [typed, meant] : {std::pair("stpes", "steps"),
+                                     {"steps", "steps"},
+                                     {"step", "steps"},
+                                     {"sed", "seed"},
+                                     {"batch_sise", "batch-size"},
+                                     {"learningrate", "learning-rate"},
+                                     {"reprot", "report"},
+                                     {"stpe", ""},
+                                     {"now", ""},
+                                     {"", ""},
+                                     {"rate", ""}})
+    EXPECT_EQ(nearest_word(typed, words), meant) << typed;
+  EXPECT_EQ(nearest_word("steps", {}), "");
 }
 
 TEST(Printable, OtherTextStays) {

@@ -395,6 +395,26 @@ TEST_F(WeightsCli, where_a_checkpoint_is_read_a_model_of_hugging_face_is_told_fr
   }
 }
 
+// A run's own folder was sent to --import, which takes models of Hugging Face.
+TEST_F(WeightsCli, where_a_checkpoint_is_read_a_runs_folder_or_state_is_told_from_it) {
+  for (const char* step : {"run/step-00000002", "run/step-00000010"}) {
+    fs::create_directories(file(step));
+    fs::copy_file(file("fp32.bin"), file(step) + std::string("/model.bin"));
+    std::ofstream(file(step) + std::string("/state.bin"), std::ios::binary) << "SSTATE\r\n";
+  }
+  const std::string older = file("run/step-00000002"), newest = file("run/step-00000010");
+  for (const auto& [given, said] :
+       {std::pair(file("run"), "its weights are " + newest + "/model.bin\n"), std::pair(older, "its weights are " + older + "/model.bin\n"),
+        std::pair(older + "/state.bin", "a training state, expected a checkpoint: the weights are in " + older + "/model.bin\n")}) {
+    for (const std::string& command :
+         {std::string("train --trainer reference --steps 1 --model "), "data --out " + file("x") + " --export "}) {
+      const Outcome o = stepscope(command + given);
+      EXPECT_EQ(o.exit_code, 2) << command;
+      EXPECT_THAT(o.err, AllOf(HasSubstr(given + ": a "), HasSubstr(said))) << command;
+    }
+  }
+}
+
 TEST_F(WeightsCli, wrong_uses_say_what_was_expected) {
   const std::string m = file("m.safetensors"), to = " --out " + file("x");
   ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + m).exit_code, 0);

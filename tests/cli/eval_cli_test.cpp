@@ -185,7 +185,8 @@ TEST_F(EvalCli, what_cannot_be_evaluated_is_refused) {
   };
   refused("d12 " + set, HasSubstr("d12: the name of a model without weights, expected a checkpoint file"));
   refused(set + " " + model, HasSubstr("set.bin: not a checkpoint"));
-  refused(model + " " + model, HasSubstr("model.bin: not a set of evaluation examples: magic number 20240326, expected 20240522\n"));
+  refused(model + " " + model,
+          HasSubstr("model.bin: not a set of evaluation examples: magic number 20240326 (checkpoint), expected 20240522\n"));
   refused(file("none.bin") + " " + set, HasSubstr("none.bin"));
   refused(model + " " + file("none.bin"), HasSubstr("none.bin"));
   refused(model, HasSubstr("set is required"));

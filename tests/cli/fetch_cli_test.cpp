@@ -206,9 +206,21 @@ TEST_F(FetchCli, a_broken_server_is_given_up) {
   manifest("broken");
   const Outcome o = fetch("--retries 1");
   EXPECT_EQ(o.exit_code, 3);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("HTTP 500"), HasSubstr("given up after 2 tries")));
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("HTTP 500"), HasSubstr("given up after 2 tries. "),
+                    HasSubstr("\n  " + address("broken") + "fineweb_train_000001.bin  to  " + file("out/fineweb_train_000001.bin\n"))));
   EXPECT_EQ(ranges().size(), 2u);
   expect_only_validation();
+}
+
+// It named the file that failed first, and of each further one the next run did.
+TEST_F(FetchCli, without_a_network_every_file_is_named_with_its_place) {
+  const std::string nobody = "http://127.0.0.1:1/set";
+  const Outcome o = stepscope("data --fetch fineweb --shards 2 --retries 0 --from " + nobody + " --out " + file("out"));
+  EXPECT_EQ(o.exit_code, 3) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("given up after one try. What came so far is kept"));
+  for (const char* name : {"fineweb_val_000000.bin", "fineweb_train_000001.bin", "fineweb_train_000002.bin"})
+    EXPECT_THAT(o.err, HasSubstr("\n  " + nobody + "/" + name + "  to  " + file("out/") + name + "\n"));
 }
 
 TEST_F(FetchCli, a_missing_file_is_not_tried_again) {

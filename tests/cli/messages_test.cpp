@@ -148,6 +148,20 @@ TEST(Experiment, CommandsExplainTheirFlagsByWhatTheyTake) {
   EXPECT_THAT(coverage, ::testing::Not(HasSubstr("--quick")));
 }
 
+TEST(Mistakes, TheFlagOrCommandThatWasProbablyMeantIsNamed) {
+  for (const Mistake& m :
+       {Mistake{"train --stpes 5 --quite", "unknown here: --stpes 5 --quite; the nearest is --steps\nTry `stepscope train"},
+        Mistake{"train -steps 5", "unknown here: -steps 5; the nearest is --steps\n"},
+        Mistake{"profile --batch_size=8", "unknown here: --batch_size=8; the nearest is --batch-size\n"},
+        Mistake{"baseline verify --jsn", "unknown here: --jsn; the nearest is --json\n"}, Mistake{"train tiny", "unknown here: tiny\n"},
+        Mistake{"reprot", "unknown command 'reprot', the nearest is `report`; `stepscope --help` lists them\n"},
+        Mistake{"help", "unknown command 'help'; `stepscope --help` lists them\n"}}) {
+    const Outcome o = stepscope(m.arguments);
+    EXPECT_EQ(o.exit_code, 2) << m.arguments;
+    EXPECT_THAT(o.err, HasSubstr(m.message));
+  }
+}
+
 TEST(Mistakes, ACommandOfACommandThatIsNoneIsNamed) {
   const Outcome o = stepscope("experiment foo");
   EXPECT_EQ(o.exit_code, 2);
@@ -353,6 +367,23 @@ TEST(Mistakes, AMinusIsNoOutput) {
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("--csv -: expected a file; /dev/stdout"));
   EXPECT_FALSE(std::filesystem::exists("-"));
+}
+
+// `report -o x.html` writes a page; the commands that make a document wrote its JSON under such a name.
+TEST(Mistakes, ADocumentIsNotWrittenUnderTheNameOfAReport) {
+  const auto folder = fresh_folder();
+  const std::string at = folder.string() + "/x";
+  for (const std::string ending : {".html", ".md", ".csv", ".trace.json"})
+    for (const std::string& command :
+         {std::string("profile --trainer reference --model tiny -b 1 -t 8 --steps 1 "),
+          std::string("ingest " SOURCE_DIR "/tests/ingest/data/mixed_nvtx.ncu-rep "), "join " + kDocument + " "}) {
+      const Outcome o = stepscope(command + "-o " + at + ending);
+      EXPECT_EQ(o.exit_code, 2) << command;
+      EXPECT_THAT(o.err, HasSubstr("--out " + at + ending + ": takes the document, which is JSON; `--report " + at + ending + "` writes"))
+          << command;
+      EXPECT_FALSE(std::filesystem::exists(at + ending)) << command;
+    }
+  std::filesystem::remove_all(folder);
 }
 
 // Of two kinds of files the other command is named.
@@ -566,6 +597,13 @@ TEST(Report, OfADocumentOfAnotherKindNamesWhatReadsIt) {
               HasSubstr("; its page is README.md beside it, and `stepscope experiment check` checks it\n"));
   EXPECT_THAT(stepscope("report " SOURCE_DIR "/tests/data/links/h200-x2-nccl.json").err,
               HasSubstr("; `stepscope scaling --ceilings` takes it\n"));
+  const auto folder = fresh_folder();
+  const std::string log = (folder / "run.jsonl").string(), run = (folder / "run.json").string();
+  ASSERT_EQ(stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1 --log " + log + " --run-json " + run).exit_code, 0);
+  EXPECT_THAT(stepscope("report " + run).err, HasSubstr("; `stepscope report` shows a run by its log, which `train --log` writes\n"));
+  EXPECT_THAT(stepscope("diff " + log + " " + log).err,
+              HasSubstr("run.jsonl: not a profile document, but a run's log: `stepscope report` shows it, and several side by side\n"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Gate, WhereThereIsNoGpuSaysWhatItCanCheckThere) {

@@ -649,6 +649,7 @@ TEST_F(LogReport, flags_and_files_that_do_not_fit) {
   refused(a + " " + file("missing.jsonl"), "missing.jsonl");
   std::ofstream(file("p.json")) << "{}";
   refused(a + " " + file("p.json"), "p.json: no run's log");
+  refused(file("p.json") + " " + file("p.json"), "one profile document alone; `stepscope diff A B` compares two documents\n");
   std::ofstream(file("a.jsonl"), std::ios::app) << "x\n";
   refused(a, "a.jsonl:30: no JSON object");
 }

@@ -136,6 +136,24 @@ TEST_F(PatchedSession, a_patch_beside_the_step_is_refused_before_anything_runs) 
   EXPECT_EQ(log(), "");
 }
 
+// On a machine without a GPU `since` compares the CPU reference, and said "same" of an edited kernel.
+TEST_F(PatchedSession, the_same_step_names_the_trainers_whose_step_is_another) {
+  other_program("here", gate_answer(true));
+  for (const fs::path& tree : {folder_, other_}) {
+    fs::create_directories(tree / "mixed");
+    std::ofstream(tree / "mixed/CMakeLists.txt") << "stepscope_stage(mixed_trainer SOURCES step.cpp)\n";
+    std::ofstream(tree / "mixed/step.cpp") << (tree == folder_ ? "edited" : "as it was");
+  }
+  try {
+    run(patched());
+    FAIL();
+  } catch (const SameStep& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "patch idea.patch: nothing differs that a step of the fp32 trainer is compiled from; a step of --trainer mixed does differ");
+  }
+}
+
 TEST_F(PatchedSession, an_arm_that_needs_a_gpu_is_not_compiled_without_one) {
   other_program("patched", gate_answer(true));
   try {

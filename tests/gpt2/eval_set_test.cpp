@@ -82,7 +82,8 @@ TEST(EvalSet, TheLargestThatTheFormatHoldsGoesThrough) {
 }
 
 TEST(EvalSet, ADamagedHeaderIsRefused) {
-  EXPECT_REFUSED(bytes_of({20240520, 1, 2, 30}, kWords), "not a set of evaluation examples: magic number 20240520, expected 20240522");
+  EXPECT_REFUSED(bytes_of({20240520, 1, 2, 30}, kWords),
+                 "not a set of evaluation examples: magic number 20240520 (tokens), expected 20240522");
   EXPECT_REFUSED(bytes_of({1, 1, 2, 30}, kWords), "magic number 1, expected 20240522; `stepscope data --eval-set` makes one");
   EXPECT_REFUSED(bytes_of({20240522, 2, 2, 30}, kWords), "version 2, expected 1");
   for (const int32_t count : {0, -1, 65536, std::numeric_limits<int32_t>::max()})

@@ -176,8 +176,18 @@ TEST(Shards, ATokenBeyondTheVocabularyNamesFileOffsetAndId) {
   tokens[17] = 509;
   write_token_shard(folder / "bad.bin", tokens);
   EXPECT_INPUT_ERROR(open_token_source({(folder / "bad.bin").string()}, {1, 4, 509, 1, true}), "bad.bin", "token 17", "offset 1058",
-                     "id 509", "0 to 508");
+                     "id 509",
+                     "0 to 508 (the model's vocabulary); GPT-2's tokens need a model with GPT-2's vocabulary, such as --model d12");
   open_token_source({(folder / "bad.bin").string()}, {1, 4, 510, 1, true});
+  // No model of ours has so many: another one would not help.
+  tokens[17] = 50257;
+  write_token_shard(folder / "worse.bin", tokens);
+  try {
+    open_token_source({(folder / "worse.bin").string()}, {1, 4, 509, 1, true});
+    ADD_FAILURE();
+  } catch (const stepscope::InputError& e) {
+    EXPECT_THAT(e.what(), ::testing::EndsWith("(the model's vocabulary)"));
+  }
 }
 
 TEST(Shards, ATextIsNoneAndTheMessageSaysWhatMakesOne) {

@@ -33,6 +33,8 @@ TEST(Tokenizer, BadCountsAndEmptyTokensAreRefused) {
     return bytes;
   };
   EXPECT_INPUT_ERROR(Tokenizer::parse(with(0, 20240326), "t"), "t: not a tokenizer", "20240328");
+  // vocab.bpe, which `data --vocab` takes, begins with "#version".
+  EXPECT_INPUT_ERROR(Tokenizer::parse(with(0, 1919252003), "t"), "`stepscope data --fetch tinyshakespeare` makes gpt2_tokenizer.bin");
   EXPECT_INPUT_ERROR(Tokenizer::parse(with(4, 1), "t"), "version 1, expected 2");
   EXPECT_INPUT_ERROR(Tokenizer::parse(with(8, 2147483647), "t"), "counts 2147483647 tokens", "1 to 2");
   EXPECT_INPUT_ERROR(Tokenizer::parse(with(12, 2), "t"), "end-of-text id 2, expected 0 to 1");

@@ -230,6 +230,19 @@ TEST(HuggingFaceConfig, heads_come_from_it_and_another_shape_is_refused) {
   }
 }
 
+// `--import m/model.safetensors` guessed the heads that m/config.json has, and `--import m` did not.
+TEST(HuggingFaceConfig, model_safetensors_by_its_name_has_the_heads_of_the_config_beside_it) {
+  const TemporaryFolder folder;
+  json config = gpt2_config();
+  config["n_head"] = 4;
+  write(folder / "config.json", config.dump());
+  write(folder / "model.safetensors", file_of(named_tensors()));
+  EXPECT_EQ(import_weights(open_weights(folder / "model.safetensors")).config.heads, 4);
+  EXPECT_INPUT_ERROR(import_weights(open_weights(folder / "model.safetensors"), 2), "config.json: \"n_head\" is 4, expected 2");
+  write(folder / "other.safetensors", file_of(named_tensors()));
+  EXPECT_EQ(import_weights(open_weights(folder / "other.safetensors"), 2).config.heads, 2);
+}
+
 TEST(HuggingFaceConfig, the_other_names_that_transformers_reads_say_the_same_and_nothing_else) {
   const TemporaryFolder folder;
   write(folder / "model.safetensors", file_of(named_tensors()));
