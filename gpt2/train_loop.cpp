@@ -99,6 +99,14 @@ std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOption
   return examples;
 }
 
+// Checkpoints put into a checkpoint would begin at step 1 in spite of --resume, and the run that owns it would take it for a stranger's.
+void refuse_checkpoint_as_folder(const std::filesystem::path& folder) {
+  std::error_code absent;
+  const auto has = [&](const char* file) { return std::filesystem::is_regular_file(folder / file, absent); };
+  if (has("model.bin") && has("state.bin"))
+    throw InputError(fmt::format("--checkpoints {}: is one checkpoint, expected the folder that it lies in", folder.string()));
+}
+
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
   Surroundings s;
@@ -122,6 +130,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
     }
   }
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
+  if (!o.checkpoint_dir.empty() && rank_of(o) == 0) refuse_checkpoint_as_folder(o.checkpoint_dir);
   if (!o.run_json.empty()) {
     if (!o.checkpoint_dir.empty()) stepscope::make_folders(o.checkpoint_dir);  // run.json may be named in it
     if (const std::string file = rank_file(o.run_json, rank_of(o)); !file.empty()) {

@@ -159,6 +159,24 @@ TEST(TrainLoop, StoppedAndResumedItIsBitwiseTheRunThatNeverStopped) {
   }
 }
 
+// With --resume it began at step 1 and left step-00000006 in step-00000004, which no run then counted as its own.
+TEST(TrainLoop, ACheckpointIsNoFolderOfCheckpoints) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  ToyTrainer first(toy_options());
+  train(first, o, {});
+  o.checkpoint_dir = (folder / "c" / "step-00000004").string();
+  for (const bool resume : {true, false}) {
+    o.resume = resume;
+    o.steps = 6;
+    ToyTrainer second(toy_options());
+    EXPECT_INPUT_ERROR(train(second, o, {}), "step-00000004: is one checkpoint, expected the folder that it lies in");
+  }
+  EXPECT_EQ(CheckpointStore((folder / "c").string(), 9).steps(), std::vector<int64_t>{4});
+  EXPECT_FALSE(std::filesystem::exists(folder / "c" / "step-00000004" / "step-00000006"));
+}
+
 TEST(TrainLoop, TwoRunsDoNotKeepCheckpointsInOneFolder) {
   TemporaryFolder folder;
   LoopOptions o = loop_options(4);
