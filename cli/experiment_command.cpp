@@ -178,6 +178,9 @@ void check(std::vector<std::string> files, int& exit_code) {
   if (of_the_tree)
     for (const fs::path& file : experiments::verdict_files(studies(root_with_studies()))) files.push_back(file.string());
   if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
+  std::error_code absent;
+  for (std::string& file : files)  // the folder that `run` names
+    if (fs::is_directory(file, absent)) file = (fs::path(file) / "verdict.json").string();
   std::sort(files.begin(), files.end());
   bool all_are_verdicts = true, all_hold = true;
   for (const std::string& file : files) {
@@ -334,7 +337,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   index_command->callback([] { index(); });
   auto checked = std::make_shared<std::vector<std::string>>();
   Command* check_command = c->add_subcommand("check", "Refuse verdict files that were edited by hand or contradict their own measurements");
-  check_command->add_option("file", *checked, "verdict files (default: all in experiments/studies)");
+  check_command->add_option("file", *checked, "verdict files, or folders with a verdict.json (default: all in experiments/studies)");
   check_command->footer("Exit 0: every file says what its measurements say. 1: one does not. 2: one cannot be read, or is no verdict.");
   check_command->callback([checked, &exit_code] { check(*checked, exit_code); });
   c->footer(

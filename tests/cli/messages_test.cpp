@@ -132,6 +132,15 @@ TEST(Resample, SaysForWhichLooksARecordIsTooShort) {
   EXPECT_THAT(stepscope("experiment resample " + aa + "h200-mixed-d12-b64-trials.json").out, ::testing::Not(HasSubstr("left out")));
 }
 
+TEST(Experiment, CheckTakesTheFolderOfAVerdict) {
+  const Outcome there = stepscope("experiment check " SOURCE_DIR "/experiments/studies/ranks-two-gpus");
+  EXPECT_EQ(there.exit_code, 0) << there.err;
+  EXPECT_THAT(there.out, HasSubstr("/ranks-two-gpus/verdict.json: as it was written\n"));
+  const Outcome none = stepscope("experiment check " SOURCE_DIR "/experiments/plan");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("/experiments/plan/verdict.json: cannot be read"));
+}
+
 // Its help led to --quick and to an experiment's file, and it takes neither.
 TEST(Experiment, CommandsExplainTheirFlagsByWhatTheyTake) {
   const std::string help = stepscope("experiment resample --help").out;
