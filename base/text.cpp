@@ -10,6 +10,19 @@ namespace stepscope {
 std::string ms_text(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
 std::string signed_ms_text(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string out;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    if (j - i < 2) j = i;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i]);
+    if (j > i) out += fmt::format("-{}", ranks[j]);
+    i = j + 1;
+  }
+  return out;
+}
+
 namespace {
 
 // Bytes that the control character at the beginning of `text` takes; 0 where none stands there.

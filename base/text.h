@@ -10,6 +10,9 @@ namespace stepscope {
 std::string ms_text(double ns);
 std::string signed_ms_text(double ns);
 
+// Ranks in ascending order: "3, 5"; a run of more than two as "3-7".
+std::string rank_list(const std::vector<int>& ranks);
+
 // Text from a file for a terminal: a kernel's name may hold an escape sequence that moves the cursor, sets the window's title or hides what
 // follows. Control characters (ASCII's, U+0080 to U+009F, and those that turn the direction of writing) become '?', a line end too.
 std::string printable(std::string_view text);

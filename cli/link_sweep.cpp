@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
+#include "base/cache_folder.h"
 #include "base/errors.h"
+#include "base/made_folders.h"
 #include "base/output_file.h"
 #include "base/stderr_text.h"
 #include "base/utc.h"
@@ -147,6 +148,13 @@ std::vector<std::string> communicators_of(const LinkSweepFlags& f, [[maybe_unuse
 #endif
 }
 
+// The name of the file there follows from the GPUs, so the folder alone can be asked before they are measured.
+void check_cache_folder() {
+  const auto folder = stepscope::cache_folder();
+  if (folder.empty()) throw InputError("there is no cache folder; expected --links FILE");
+  stepscope::check_folder_usable(folder, "the cache folder (--links FILE keeps the sweep elsewhere)");
+}
+
 // Every rank measures; the first one keeps and shows what it saw.
 void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   const bool host = f.communicator == "staged";
@@ -183,10 +191,6 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   links.measured_at = stepscope::now_utc();
   if (!session.is_first()) return;
   const std::string file = f.links.empty() ? links_file(links.uuids) : f.links;
-  if (file.empty()) throw InputError("there is no cache folder; expected --links FILE");
-  std::error_code exists;
-  const auto folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, exists);
   stepscope::write_output(file, profiler::links_to_json(links));
   print(links);
   print_beside(links);
@@ -242,6 +246,7 @@ int sweep_links(const LinkSweepFlags& f, const CommandLine& line) {
     if (!gpu.present) throw MachineError(fmt::format("--gpus {}: {}", f.gpus, gpu.why_not));
     if (gpu.count < f.gpus) throw MachineError(fmt::format("--gpus {}: {} visible here", f.gpus, gpu.count));
   }
+  if (f.links.empty()) check_cache_folder();
   std::vector<std::string> argv{
       line.program(), "doctor", "--sweep-rank", "--communicator", f.communicator, "--most-mib", std::to_string(f.most_mib)};
   if (!f.links.empty()) argv.insert(argv.end(), {"--links", f.links});

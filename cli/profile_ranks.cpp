@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 namespace cli {
 
@@ -29,15 +30,15 @@ void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks) {
 
 std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& plan, int64_t ranks) {
   std::vector<profiler::RankRecording> recordings;
-  std::string absent;
+  std::vector<int> absent;
   for (int64_t r = 0; r < ranks; ++r) {
     const std::string file = profiler::file_of_rank(plan.output, r);
     if (std::filesystem::exists(file))
       recordings.push_back({profiler::load_recording(file), file});
     else
-      absent += (absent.empty() ? "" : ", ") + std::to_string(r);
+      absent.push_back(static_cast<int>(r));
   }
-  if (!absent.empty()) fail_without_recording(absent, ranks);
+  if (!absent.empty()) fail_without_recording(stepscope::rank_list(absent), ranks);
   return recordings;
 }
 

@@ -171,6 +171,11 @@ Start by_mpich(const Environment& e, const StartFlags& f) {
   return s;
 }
 
+// Ranks may call rank 0's host by several names, and whoever reached it there has the right one: two runs on it listen at two ports.
+std::string without_host(const std::string& address) {
+  return address.starts_with("tcp:") ? "tcp" + address.substr(address.rfind(':')) : address;
+}
+
 std::map<std::string, std::string> seen_variables(const Environment& e) {
   std::map<std::string, std::string> seen;
   for (const char* name : {"STEPSCOPE_RANK",
@@ -236,7 +241,7 @@ Start discover(const StartFlags& flags, const Environment& environment) {
   if (!flags.rendezvous.empty()) s.meeting = flags.rendezvous;
   // Without a token of the launcher's this protects against mix-ups of runs, not against attackers: anybody can compute it.
   const auto token = environment("STEPSCOPE_TOKEN");
-  s.token = token ? *token : sha256_text(fmt::format("{} {} {}", s.world.found_by, s.world.job, ::getuid()));
+  s.token = token ? *token : sha256_text(fmt::format("{} {} {}", s.world.found_by, without_host(s.world.job), ::getuid()));
   return s;
 }
 

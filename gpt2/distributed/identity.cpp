@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/text.h"
 #include "gpt2/distributed/rendezvous.h"
 
 namespace gpt2::distributed {
@@ -22,7 +23,7 @@ std::string by_value(const std::vector<std::string>& values) {
   std::string out;
   for (const auto& [value, ranks] : groups)
     out += fmt::format("{}{} on rank{} {}", out.empty() ? "" : "; ", value.empty() ? "nothing" : "'" + value + "'",
-                       ranks.size() == 1 ? "" : "s", rank_list(ranks));
+                       ranks.size() == 1 ? "" : "s", stepscope::rank_list(ranks));
   return out;
 }
 

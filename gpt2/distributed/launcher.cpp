@@ -20,6 +20,7 @@
 #include "base/handed_on_signals.h"
 #include "base/process.h"
 #include "base/stderr_text.h"
+#include "base/text.h"
 #include "gpt2/distributed/rank_page.h"
 #include "gpt2/distributed/rendezvous.h"
 #include "gpt2/distributed/sockets.h"
@@ -237,8 +238,8 @@ Ending judge_endings(const std::vector<RankEnd>& ranks) {
   for (size_t r = 0; r < ranks.size(); ++r)
     if (static_cast<int>(r) != root && (failed(ranks[r]) || ranks[r].by_launcher)) others.push_back(static_cast<int>(r));
   const std::string stopped = others.empty() ? ""
-                                             : fmt::format("; rank{} {} {} stopped", others.size() == 1 ? "" : "s", rank_list(others),
-                                                           others.size() == 1 ? "was" : "were");
+                                             : fmt::format("; rank{} {} {} stopped", others.size() == 1 ? "" : "s",
+                                                           stepscope::rank_list(others), others.size() == 1 ? "was" : "were");
   Ending end;
   if (e.signal == SIGPIPE && root == 0 && !e.by_launcher) {
     end.exit_code = 128 + SIGPIPE;  // whoever read the output has seen enough, as of a program of one process

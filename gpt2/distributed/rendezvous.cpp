@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -16,6 +18,7 @@
 
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "gpt2/distributed/sockets.h"
 
 namespace gpt2::distributed {
@@ -23,6 +26,7 @@ namespace {
 
 using stepscope::InputError;
 using stepscope::MachineError;
+using stepscope::rank_list;
 
 constexpr std::array<char, 8> kGreetingMagic{'S', 'S', 'R', 'A', 'N', 'K', '\r', '\n'};
 constexpr double kSilent_s = 10;  // a connection that says nothing for so long is no rank
@@ -62,12 +66,23 @@ void answer(int fd, uint32_t refused, const std::string& text) {
   if (send_all(fd, &a, sizeof a)) send_all(fd, text.data(), text.size());
 }
 
+// Rank 0 holds two connections of each rank, and most systems let a process open 1,024 files unless it asks for more.
+void ask_for_files(int ranks) {
+  constexpr rlim_t kBesideRanks = 256;  // of data, devices and libraries
+  const rlim_t wanted = 2 * static_cast<rlim_t>(ranks) + kBesideRanks;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &files);  // where it is refused, accept() says so
+}
+
 // Rank 0's side.
 class Gathering {
  public:
   Gathering(const World& world, Descriptor listener, const std::string& token, const MeetOptions& options)
       : world_(world), listener_(std::move(listener)), token_(digest(token)), options_(options), peers_(static_cast<size_t>(world.size)) {
     set_nonblocking(listener_.get(), true);
+    ask_for_files(world.size);
   }
 
   std::vector<Peer> gather() {
@@ -124,7 +139,15 @@ class Gathering {
     ::poll(fds.data(), fds.size(), static_cast<int>(std::max(0.0, seconds) * 1e3) + 1);
     for (;;) {
       Descriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!fd) break;
+      if (!fd) {
+        // The ranks behind it would wait at the door, and be named as those that did not come.
+        if (errno == EMFILE || errno == ENFILE)
+          throw MachineError(
+              fmt::format("rank 0 cannot take another connection (have {} of {}): {}; it opens two files for each rank "
+                          "(`ulimit -n`)",
+                          here(), world_.size, std::strerror(errno)));
+        break;
+      }
       callers_.push_back({std::move(fd), seconds_now(), 0, {}});
     }
     for (auto c = callers_.begin(); c != callers_.end();) {
@@ -288,19 +311,6 @@ std::vector<Peer> meet(const World& world, const std::string& address, const std
   }
   const SocketFile made(address);
   return Gathering(world, std::move(listener), token, options).gather();
-}
-
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string out;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t j = i;
-    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
-    if (j - i < 2) j = i;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i]);
-    if (j > i) out += fmt::format("-{}", ranks[j]);
-    i = j + 1;
-  }
-  return out;
 }
 
 std::string host_name() {

@@ -37,8 +37,6 @@ struct MeetOptions {
 // size, a rank that came twice, another protocol or token. Whoever is refused hears why, and so does rank 0.
 std::vector<Peer> meet(const World& world, const std::string& address, const std::string& token, const MeetOptions& options);
 
-// "3, 5"; a run of more than two as "3-7".
-std::string rank_list(const std::vector<int>& ranks);
 std::string host_name();
 
 }  // namespace gpt2::distributed

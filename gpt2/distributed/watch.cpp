@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "gpt2/distributed/rendezvous.h"
+#include "base/text.h"
 
 namespace gpt2::distributed {
 
@@ -76,8 +76,8 @@ void Watch::compare(int64_t step) {
       different_ =
           Failure{ranks.front(),
                   fmt::format("step {}: the {} is {:.17g} on rank{} {} and {:.17g} on rank{} {}; the replicas are no longer the same", step,
-                              what, std::bit_cast<double>(bits), ranks.size() == 1 ? "" : "s", rank_list(ranks),
-                              std::bit_cast<double>(most->first), most->second.size() == 1 ? "" : "s", rank_list(most->second)),
+                              what, std::bit_cast<double>(bits), ranks.size() == 1 ? "" : "s", stepscope::rank_list(ranks),
+                              std::bit_cast<double>(most->first), most->second.size() == 1 ? "" : "s", stepscope::rank_list(most->second)),
                   1};
       return;
     }

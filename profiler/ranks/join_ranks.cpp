@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/statistics.h"
+#include "base/text.h"
 #include "profiler/attribute/communication.h"
 #include "profiler/attribute/words.h"
 #include "profiler/document/missing_rows.h"
@@ -61,10 +62,11 @@ void check_ranks(const std::vector<RankRecording>& recordings, bool partial) {
   }
   const int64_t size = recordings.front().recording.rank->size;
   if (partial || static_cast<int64_t>(seen.size()) == size) return;
-  std::string absent;
+  std::vector<int> absent;
   for (int64_t r = 0; r < size; ++r)
-    if (!seen.contains(r)) absent += (absent.empty() ? "" : ", ") + std::to_string(r);
-  throw InputError(fmt::format("no recording of rank {} of {}; --partial shows the others, without who waited for whom", absent, size));
+    if (!seen.contains(r)) absent.push_back(static_cast<int>(r));
+  throw InputError(fmt::format("no recording of rank {} of {}; --partial shows the others, without who waited for whom",
+                               stepscope::rank_list(absent), size));
 }
 
 std::string op_of(const LaunchRecord& l) {

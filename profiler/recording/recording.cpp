@@ -21,6 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMostRanks = 1 << 20;  // more than any run has; a damaged number would make a list of missing ranks without end
+
 [[noreturn]] void fail(const std::string& source, int64_t line, const std::string& what) {
   throw stepscope::InputError(fmt::format("{}:{}: {}", source, line, what));
 }
@@ -54,7 +56,7 @@ bool store(const std::string& type, const Json& j, Recording& r, bool& has_sessi
   if (type == kRecordType<RankRecord>) {
     if (r.rank) throw RecordError("a second rank line");
     r.rank = record_from_json<RankRecord>(j);
-    if (r.rank->size < 2 || r.rank->rank < 0 || r.rank->rank >= r.rank->size)
+    if (r.rank->size < 2 || r.rank->rank < 0 || r.rank->rank >= r.rank->size || r.rank->size > kMostRanks)
       throw RecordError(fmt::format("rank {} of {} ranks", r.rank->rank, r.rank->size));
     return true;
   }

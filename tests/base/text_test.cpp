@@ -1,4 +1,4 @@
-// Text from files on its way to a terminal, and words that were mistyped.
+// Text for eyes: from files on its way to a terminal, words that were mistyped, ranks in runs.
 #include "base/text.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@ namespace {
 using stepscope::nearest_word;
 using stepscope::printable;
 using stepscope::printable_lines;
+using stepscope::rank_list;
 
 // A character of at most three bytes in UTF-8.
 std::string utf8(unsigned c) {
@@ -19,6 +20,13 @@ std::string utf8(unsigned c) {
   if (c < 0x80) return {byte(c)};
   if (c < 0x800) return {byte(0xC0 | c >> 6), byte(0x80 | (c & 0x3F))};
   return {byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
+}
+
+TEST(RankList, ListsRanksInRuns) {
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(rank_list({3, 5}), "3, 5");
+  EXPECT_EQ(rank_list({1, 2}), "1, 2");
+  EXPECT_EQ(rank_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
 }
 
 TEST(Printable, ReplacesTheseCharactersAndNoOther) {

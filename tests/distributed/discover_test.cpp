@@ -178,6 +178,16 @@ TEST(Discover, RanksOfOneJobShareAddressAndTokenAndThoseOfAnotherDoNot) {
   EXPECT_NE(start_of("0", "a").token, start_of("0", "b").token);
 }
 
+// They were told that one showed the token of another run.
+TEST(Discover, RanksThatCallTheHostOtherwiseAreOfOneRunAndThoseOfAnotherPortAreNot) {
+  const auto token = [](const std::string& address) { return discover({0, 2, address}, environment_of({})).token; };
+  EXPECT_EQ(token("tcp:n07:3000"), token("tcp:n07.cluster:3000"));
+  EXPECT_EQ(token("tcp:localhost:3000"), token("tcp:[::1]:3000"));
+  EXPECT_NE(token("tcp:n07:3000"), token("tcp:n07:3001"));
+  EXPECT_NE(token("unix:@a"), token("unix:@b"));
+  EXPECT_NE(token("unix:/a:1"), token("unix:/b:1"));
+}
+
 // With --gpus our launcher would start as many ranks again in each of them.
 TEST(Discover, RanksThatAreStartedAlreadyAreFoundWithoutAnAddress) {
   const auto ranks = [](const Variables& variables) {

@@ -219,6 +219,23 @@ TEST(Ranks, ASweepOfLinksIsRefusedWhereTheyAreStartedAlready) {
   fs::remove_all(folder);
 }
 
+// The links were measured first, for a minute on GPUs, and then there was no place to keep what they had shown.
+TEST(Ranks, ASweepOfLinksIsRefusedWithoutAPlaceBeforeTheLinksAreMeasured) {
+  const fs::path folder = fresh_folder();
+  std::ofstream(folder / "file") << "no folder\n";
+  const auto sweep = [&](const std::string& cache) {
+    return stepscope("doctor --gpus 2 --communicator staged --most-mib 1", std::string(kOneThread) + " env " + cache);
+  };
+  const Outcome none = sweep("-u STEPSCOPE_CACHE -u XDG_CACHE_HOME -u HOME");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_EQ(none.err, "stepscope: there is no cache folder; expected --links FILE\n");
+  const Outcome file = sweep("STEPSCOPE_CACHE=" + (folder / "file").string());
+  EXPECT_EQ(file.exit_code, 2);
+  EXPECT_THAT(file.err,
+              AllOf(HasSubstr("the cache folder (--links FILE keeps the sweep elsewhere): cannot write into "), Not(HasSubstr("rank 0"))));
+  fs::remove_all(folder);
+}
+
 // What a run of before kept is removed in front of a run, not of one that is refused.
 TEST(Ranks, AProfileOfSeveralIsRefusedWhereTheyAreStartedAlready) {
   const fs::path folder = fresh_folder();

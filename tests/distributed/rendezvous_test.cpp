@@ -1,11 +1,13 @@
 // Ranks that meet over real sockets. Nothing waits for a time to pass: what a test needs to have happened, it hears from rank 0.
 #include "gpt2/distributed/rendezvous.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,7 +19,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <fstream>
+#include <functional>
 #include <mutex>
+#include <thread>
 
 #include "base/errors.h"
 #include "gpt2/distributed/sockets.h"
@@ -374,6 +378,69 @@ TEST(Rendezvous, APortIsHeardWhereTheKernelHasNoIpv6) {
   EXPECT_EQ(WEXITSTATUS(status), heard);
 }
 
+// What `works` says in a process of its own, while this one does something else.
+std::string in_another_process(
+    const std::function<std::string()>& works, const std::function<void()>& meanwhile = [] {}) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "no pipe";
+  const Descriptor out(ends[0]);
+  Descriptor in(ends[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = works();
+    (void)!::write(in.get(), text.data(), text.size());
+    ::_exit(0);
+  }
+  in.close();
+  meanwhile();
+  std::string text;
+  std::array<char, 512> bytes;
+  for (ssize_t n = 0; (n = ::read(out.get(), bytes.data(), bytes.size())) > 0;) text.append(bytes.data(), static_cast<size_t>(n));
+  ::waitpid(child, nullptr, 0);
+  return text;
+}
+// So many more than are open.
+bool may_open(int more, bool may_ask) {
+  const Descriptor next(::dup(STDERR_FILENO));
+  rlimit files{};
+  if (!next || ::getrlimit(RLIMIT_NOFILE, &files) != 0) return false;
+  files.rlim_cur = static_cast<rlim_t>(next.get() + more);
+  if (!may_ask) files.rlim_max = files.rlim_cur;
+  return ::setrlimit(RLIMIT_NOFILE, &files) == 0;
+}
+TEST(Rendezvous, RankZeroAsksForTheFilesThatManyRanksTake) {
+  const std::string errors = in_another_process([] {
+    if (!may_open(20, true)) return std::string("no limit");
+    const std::string address = fresh_address();
+    std::string text;
+    for (const std::string& e : in_ranks(16, [&](int r) { meet(world_of(r, 16), address, "token", quiet(5)); })) text += e;
+    return text;
+  });
+  EXPECT_EQ(errors, "");
+}
+// Ranks that it could not let in were named as those that had not come.
+TEST(Rendezvous, RankZeroSaysThatItMayOpenNoMoreFiles) {
+  const std::string address = fresh_address();
+  const auto rank_0 = [&] {
+    if (!may_open(6, false)) return std::string("no limit");
+    return in_ranks(1, [&](int) { meet(world_of(0, 12), address, "token", quiet(3)); })[0];
+  };
+  std::vector<Descriptor> callers;
+  const auto call = [&] {
+    NotReached not_reached;
+    for (int left = 3000; left > 0 && callers.size() < 12; --left) {
+      if (Descriptor fd = connect_to(address, not_reached))
+        callers.push_back(std::move(fd));
+      else if (!callers.empty())
+        return;  // it has ended
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  EXPECT_EQ(in_another_process(rank_0, call),
+            "rank 0 cannot take another connection (have 1 of 12): Too many open files; it opens two files for each rank (`ulimit -n`)");
+}
+
 TEST(Rendezvous, AnAddressThatIsNoneIsRefused) {
   for (const char* address :
        {"here", "tcp:host", "tcp::99", "tcp:host:0", "tcp:host:70000", "tcp:host:9x", "unix:", "unix:@", "http://host:9"}) {
@@ -382,12 +449,6 @@ TEST(Rendezvous, AnAddressThatIsNoneIsRefused) {
       EXPECT_THAT(errors[0], HasSubstr("expected unix:@NAME, unix:PATH or tcp:HOST:PORT")) << address;
     }
   }
-}
-TEST(Rendezvous, ListsRanksInRuns) {
-  EXPECT_EQ(rank_list({}), "");
-  EXPECT_EQ(rank_list({3, 5}), "3, 5");
-  EXPECT_EQ(rank_list({1, 2}), "1, 2");
-  EXPECT_EQ(rank_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
 }
 
 }  // namespace

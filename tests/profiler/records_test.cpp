@@ -65,7 +65,7 @@ TEST(Recording, ARankThatCannotBeIsRefused) {
   };
   EXPECT_EQ(error_of(rank(0, 2)), "");
   EXPECT_EQ(error_of(rank(1, 2)), "");
-  for (const auto& [number, size] : {std::pair<int64_t, int64_t>{0, 1}, {0, 0}, {-1, 2}, {2, 2}})
+  for (const auto& [number, size] : {std::pair<int64_t, int64_t>{0, 1}, {0, 0}, {-1, 2}, {2, 2}, {0, 4'000'000'000}})
     EXPECT_NE(error_of(rank(number, size)).find(std::to_string(number) + " of " + std::to_string(size) + " ranks"), std::string::npos)
         << error_of(rank(number, size));
   const std::string two = rank(0, 2);
