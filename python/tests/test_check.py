@@ -276,6 +276,16 @@ def test_a_callable_that_autograd_cannot_follow_gets_pytorchs_gradient(tiny, bat
     torch.testing.assert_close(tiny.transformer.wte.weight.grad, own, rtol=1e-4, atol=1e-7)
 
 
+def test_a_type_whose_rounding_no_check_knows_is_refused_by_name():
+    with pytest.raises(stepscope.Refused, match="gelu: its tensors are float16; a check knows the rounding of"):
+        stepscope.op("gelu", device="cpu", dtypes=[torch.float16])(lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+    mine = stepscope.op("gelu", device="cpu", dtypes=[torch.float32])(lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(approximate="tanh"))
+    stepscope.replace(model, gelu=mine)
+    with torch.autocast("cpu", dtype=torch.float16), pytest.raises(stepscope.Refused, match="are float16"):
+        stepscope.check(model, torch.randn(2, 4))
+
+
 def without_eps(x, weight, bias):
     mean = x.mean(-1, keepdim=True)
     return (x - mean) / x.std(-1, unbiased=False, keepdim=True).clamp_min(1e-8) * weight + bias
