@@ -202,13 +202,21 @@ std::map<std::string, std::string> seen_variables(const Environment& e) {
   return seen;
 }
 
+// MPICH and Intel MPI start their ranks by a proxy on each host, which is a task of a step of Slurm's, or from the batch script: there are more
+// processes than Slurm started.
+bool mpich_is_inside_slurm(const Environment& e) {
+  if (!e("PMI_SIZE")) return false;
+  const int tasks = e("SLURM_STEP_NUM_TASKS") ? Variables(e, "Slurm").number("SLURM_STEP_NUM_TASKS") : 1;
+  return Variables(e, "mpiexec").number("PMI_SIZE") > tasks;
+}
+
 Start innermost(const StartFlags& f, const Environment& e) {
   if (f.rank || f.world) return by_flags(f);
   if (e("STEPSCOPE_RANK")) return by_launcher(e);
   // RANK alone is a name that anybody may use.
   if (e("TORCHELASTIC_RUN_ID") || (e("RANK") && e("WORLD_SIZE"))) return by_torchrun(e);
   if (e("OMPI_COMM_WORLD_RANK") || e("OMPI_COMM_WORLD_SIZE")) return by_openmpi(e, f);
-  if (e("SLURM_PROCID") && e("SLURM_NTASKS")) {
+  if (e("SLURM_PROCID") && e("SLURM_NTASKS") && !mpich_is_inside_slurm(e)) {
     if (auto s = by_slurm(e, f)) return *s;
   } else if (e("PMI_RANK") || e("PMI_SIZE")) {
     return by_mpich(e, f);

@@ -16,13 +16,14 @@ namespace {
 
 struct Starter {
   const char *rank, *size, *job;
-  const char* more = nullptr;  // of the job's name; a job of Slurm has many steps, and a run is one of them
+  const char* more = nullptr;   // of the job's name; a job of Slurm has many steps, and a run is one of them
+  bool may_hold_mpich = false;  // whose ranks are more than the tasks of the step that holds them
 };
 constexpr std::array<Starter, 5> kStarters = {{
     {"STEPSCOPE_RANK", "STEPSCOPE_WORLD", "STEPSCOPE_JOB"},
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID"},  // the batch script itself has no STEP_NUM_TASKS
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", true},  // the batch script itself has no STEP_NUM_TASKS
     {"PMI_RANK", "PMI_SIZE", "PMI_JOBID"},
 }};
 
@@ -88,6 +89,7 @@ std::optional<RankRecord> rank_from(const Environment& environment, const std::s
   for (const Starter& s : kStarters) {
     const auto rank = whole(environment(s.rank)), size = whole(environment(s.size));
     if (!rank || !size) continue;
+    if (s.may_hold_mpich && whole(environment("PMI_SIZE")).value_or(0) > *size) continue;
     if (*size < 2 || *rank < 0 || *rank >= *size) return std::nullopt;
     RankRecord r;
     r.rank = *rank;

@@ -34,6 +34,13 @@ TEST(RankOfProcess, IsThatOfTheInnermostStarter) {
   EXPECT_EQ(found(step)->job, "77.2");
   // An Open MPI that does not know the first of its names has the second.
   EXPECT_EQ(found({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_MCA_ess_base_jobid", "9"}})->job, "9");
+  // MPICH's mpiexec in a step of Slurm's, which has a task for each host; a step of srun's own has as many of both.
+  auto mpich = slurm;
+  mpich.insert({{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}});
+  EXPECT_EQ(found(mpich)->rank, 9);
+  EXPECT_EQ(found(mpich)->size, 16);
+  mpich["PMI_SIZE"] = "4";
+  EXPECT_EQ(found(mpich)->rank, 3);
   auto inside = slurm;
   inside.insert({{"STEPSCOPE_RANK", "1"}, {"STEPSCOPE_WORLD", "2"}});
   EXPECT_EQ(found(inside)->rank, 1);
