@@ -366,7 +366,8 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   const dist::Failure agreed = session.channel().fail(mine);
   // `train --gpus` saw how that rank ended, and says it; other starters do not.
   const bool starter_says = of_others && dist::ended_without_a_word(agreed) && dist::RankPage::inherited(session.world().size).has_value();
-  if (!starter_says && (rank == 0 || (of_others && agreed.rank == 0 && rank == 1))) {
+  const bool rank_0_is_gone = agreed.rank == 0 && !session.channel().told_by_rank_0();
+  if (!starter_says && (rank == 0 || (of_others && rank_0_is_gone && rank == 1))) {
     say(agreed.what);
   } else if (!of_others && mine.what != agreed.what) {
     say(mine.what);

@@ -155,6 +155,10 @@ class Channel final : public SocketChannel {
     if (!failure_) decide(mine);
     return *failure_;
   }
+  bool told_by_rank_0() override {
+    const std::lock_guard lock(mutex_);
+    return told_by_rank_0_;
+  }
   void close() override {
     all_gather({});
     std::unique_lock lock(mutex_);
@@ -321,8 +325,10 @@ class Channel final : public SocketChannel {
         const auto f = from_raw<Finished>(bytes);
         return watch_.finished(peer, f.step, f.loss, f.norm);
       }
-      case Say::fail:
       case Say::verdict:
+        told_by_rank_0_ = told_by_rank_0_ || !failure_;
+        return decide(failure_of(bytes));
+      case Say::fail:
         return decide(failure_of(bytes));
       case Say::stop_please:
         stop_asked_ = true;
@@ -398,6 +404,7 @@ class Channel final : public SocketChannel {
   std::vector<Inbox> inbox_;
   std::deque<std::pair<Say, std::string>> outbox_;
   std::optional<Failure> failure_;
+  bool told_by_rank_0_ = false;
   double failed_s_ = 0;
   Beat beat_;
   double progress_s_ = 0, finished_s_ = 0;

@@ -27,6 +27,8 @@ class SocketChannel : public ControlChannel {
   virtual void settle_places(const std::string& host_id) = 0;
   // What a failure of this rank means to all. Called on a rank that cannot go on; returns what all ranks say, once rank 0 has decided.
   virtual Failure fail(const Failure& mine) = 0;
+  // Whether rank 0 told this rank why the run ends. Where this rank found it out by itself, rank 0 is gone or silent.
+  virtual bool told_by_rank_0() = 0;
   // The regular end: waits for all. Without it (or fail) the other ranks see a rank that ended without a word.
   virtual void close() = 0;
 };

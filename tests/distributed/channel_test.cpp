@@ -245,6 +245,9 @@ TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
         channels[static_cast<size_t>(r)]->all_gather({});
       }
     });
+    if (gone == 0) {
+      EXPECT_FALSE(watched(channels, 1).told_by_rank_0());
+    }
     for (int r = 0; r < 3; ++r) {
       if (r == gone) continue;
       EXPECT_THAT(errors[static_cast<size_t>(r)], AllOf(HasSubstr("rank " + std::to_string(gone)), HasSubstr("ended without a word")));
@@ -277,6 +280,7 @@ TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
       } catch (const stepscope::InputError& e) {
         mine = watched(channels, r).fail({r, e.what(), 2});
       }
+      EXPECT_EQ(watched(channels, r).told_by_rank_0(), r != 0) << "rank " << r << " of a failure of rank " << bad;
     });
     for (const Failure& f : agreed) {
       EXPECT_EQ(f.rank, bad);

@@ -193,6 +193,17 @@ TEST(Ranks, AnErrorOfAllIsSaidOnce) {
   EXPECT_EQ(nccl.err, "stepscope: --communicator nccl: the reference trainer's gradients are in host memory; expected staged\n");
 }
 
+// Rank 1 said it too, as where rank 0 is gone and nobody else would.
+TEST(Ranks, AnErrorOfRankZeroIsSaidByRankZeroAlone) {
+  const fs::path folder = fresh_folder();
+  fs::create_directories(folder / "step-00000009");
+  const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --resume --checkpoints " + folder.string());
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("\nstepscope: rank 0: --resume: no checkpoint in "), HasSubstr("\nstepscope: rank 0 (pid "),
+                           Not(HasSubstr("[rank 1]"))));
+  fs::remove_all(folder);
+}
+
 TEST(Ranks, SeveralAreRefusedWhereTheyAreStartedAlready) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 2",
                               "PMI_RANK=0 PMI_SIZE=2 STEPSCOPE_RANK=1 STEPSCOPE_WORLD=3 STEPSCOPE_LOCAL_RANK=1 "
