@@ -321,7 +321,7 @@ void run_seeds(const GateFlags& f, int& exit_code) {
   if (reports.empty()) say("--seeds: none of the configurations could be checked");
 }
 
-[[maybe_unused]] std::filesystem::path receipt_folder(const GateFlags& f) {
+std::filesystem::path receipt_folder(const GateFlags& f) {
   return f.receipt_folder.empty() ? std::filesystem::path(kSourceDir) / "receipts" : std::filesystem::path(f.receipt_folder);
 }
 
@@ -471,7 +471,10 @@ void run(GateFlags f, int& exit_code) {
     for (const Configuration& c : all_configurations(f)) fmt::print("{}\n", c.name);
     return;
   }
-  if (f.write_receipt) gate::receipt_sources(kSourceDir, f.trainer);
+  if (f.write_receipt) {  // what would refuse it is asked before minutes of checks
+    gate::receipt_sources(kSourceDir, f.trainer);
+    stepscope::check_folder_usable(receipt_folder(f), "--receipt-folder");
+  }
   if (!f.configurations.empty() && f.seeds.empty()) throw InputError("--configurations goes with --seeds");
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)

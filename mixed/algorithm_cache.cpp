@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cache_folder.h"
+#include "base/stderr_text.h"
 #include "gpt2/cuda/device_info.h"
 #include "mixed/matmul.h"
 
@@ -105,7 +106,7 @@ void AlgorithmCache::save() noexcept {
     gpt2::write_file_atomically(file_.string(), doc.dump(1) + "\n");
     changed_ = false;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "note: the algorithm cache {} was not written: {}\n", file_.string(), e.what());
+    stepscope::put_on_stderr(fmt::format("note: the algorithm cache {} was not written: {}\n", file_.string(), e.what()));
   }
 }
 

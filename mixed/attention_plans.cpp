@@ -11,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cache_folder.h"
+#include "base/stderr_text.h"
 
 namespace mixed {
 namespace {
@@ -73,7 +74,7 @@ void AttentionPlanCache::remember(const std::string& problem, const std::string&
     std::filesystem::create_directories(file_.parent_path());
     gpt2::write_file_atomically(file_.string(), doc.dump(1) + "\n");
   } catch (const std::exception& e) {
-    fmt::print(stderr, "note: the cache of attention plans {} was not written: {}\n", file_.string(), e.what());
+    stepscope::put_on_stderr(fmt::format("note: the cache of attention plans {} was not written: {}\n", file_.string(), e.what()));
   }
 }
 

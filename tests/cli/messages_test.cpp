@@ -417,6 +417,8 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
         std::pair("gate --trainer fp32 --write-receipt --matmul tf32", "--matmul" + only),
         std::pair("gate --check-receipts --trainer fp32", std::string("--trainer: --check-receipts compares files and runs nothing")),
         std::pair("gate --check-receipts --receipt-folder no_folder", std::string("--receipt-folder no_folder: there is no such folder")),
+        std::pair("gate --trainer fp32 --write-receipt --receipt-folder /dev/null/receipts",
+                  std::string("--receipt-folder: cannot write into /dev/null/receipts")),
         std::pair("gate --check-receipts --source-root /tmp", std::string("/tmp is no source tree of stepscope")),
         std::pair("gate --source-root /tmp", std::string("--source-root: expected --check-receipts with it")),
         std::pair("gate --receipt-folder /tmp", std::string("--receipt-folder: expected --write-receipt or --check-receipts with it")),

@@ -1,12 +1,14 @@
 // What is found again, and that a cache nobody can use is the same as none.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "mixed/attention_plans.h"
 #include "mixed/matmul.h"
 #include "tests/temporary_folder.h"
 
@@ -138,6 +140,22 @@ TEST_F(Cache, WhereItCannotWriteItStillRemembers) {
   cache.remember("p", {algorithm(1), 1});
   cache.save();
   EXPECT_TRUE(cache.find("p"));
+}
+
+// Both caches say it on stderr, and their functions may not throw.
+TEST_F(Cache, WhereItCannotSaySoEitherNothingEnds) {
+  write("");
+  const fs::path nowhere = file() / "under-a-file" / "cache.json";
+  const auto keep_both = [&] {
+    if (std::freopen("/dev/full", "w", stderr) == nullptr) return 1;
+    std::setvbuf(stderr, nullptr, _IONBF, 0);
+    AlgorithmCache cache(nowhere, kRule);
+    cache.remember("p", {algorithm(1), 1});
+    cache.save();
+    AttentionPlanCache(nowhere).remember("p", "plan", 1, 2);
+    return 0;
+  };
+  EXPECT_EXIT(std::exit(keep_both()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Cache, WithoutAFileItRemembersWithinTheProcess) {
