@@ -12,6 +12,7 @@
 #include "base/made_folders.h"
 #include "base/output_file.h"
 #include "base/stderr_text.h"
+#include "base/text.h"
 #include "base/utc.h"
 #include "cli/collective_sweep.h"
 #include "cli/gpu.h"
@@ -195,7 +196,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   print(links);
   print_beside(links);
   print_awake(links);
-  stepscope::put_on_stderr(fmt::format("sweep: {}\n", file));
+  stepscope::put_on_stderr(fmt::format("sweep: {}\n", stepscope::printable(file)));
 }
 
 int be_a_rank(const LinkSweepFlags& f) {

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/say.h"
+
 namespace gate {
 
 void end_of_a_hang(const std::string& what) {
-  fmt::print(stderr, "stepscope: gate: {} does not end: it hangs. The gate refuses it and asks nothing more of this device.\n", what);
+  stepscope::say(fmt::format("gate: {} does not end: it hangs. The gate refuses it and asks nothing more of this device.", what));
   std::fflush(nullptr);
   std::_Exit(1);
 }

@@ -27,6 +27,7 @@
 #include "base/progress_line.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/stderr_text.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 
@@ -194,7 +195,7 @@ class Fetcher {
     std::unique_lock lock(mutex_);
     const auto print_lines = [&] {
       if (!lines_.empty()) progress.clear();
-      for (const std::string& line : lines_) fmt::print(stderr, "{}\n", line);
+      for (const std::string& line : lines_) stepscope::put_on_stderr(line + "\n");
       lines_.clear();
     };
     while (working > 0) {
@@ -373,7 +374,7 @@ class Fetcher {
 }  // namespace
 
 std::string download_by_hand(std::span<const std::pair<std::string, std::filesystem::path>> files) {
-  std::string text = "Or download by hand and run this again:";
+  std::string text = "To download by hand, put each file where it is looked for and run this again:";
   for (const auto& [url, path] : files) text += fmt::format("\n  {}  to  {}", url, path.string());
   return text;
 }

@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/mapped_file.h"
+#include "base/stderr_text.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/prepare/set_manifests.h"
 #include "gpt2/prepare/tinystories.h"
@@ -121,7 +122,7 @@ void cut_to_shards(SetManifest& m, const std::optional<int64_t>& shards) {
   if (wanted > all) throw InputError(fmt::format("--shards {}: {} has {} files for training", wanted, m.name, all));
   int64_t seen = 0;
   std::erase_if(m.files, [&](const RemoteFile& f) { return for_training(f) && ++seen > wanted; });
-  if (all > 0) fmt::print(stderr, "{}: {} of {} files for training (--shards N fetches more)\n", m.name, wanted, all);
+  if (all > 0) stepscope::put_on_stderr(fmt::format("{}: {} of {} files for training (--shards N fetches more)\n", m.name, wanted, all));
 }
 
 // Also without a hash a shard can be told from a page of an error, and from half of itself.
@@ -147,8 +148,9 @@ void fetch_remote_set(const std::string& name, const FetchOptions& options) {
   if (m.form == "tinystories") check_can_make_tinystories();
   const Downloaded d = download_files(m.files, download);
   if (!d.without_hash.empty()) {
-    fmt::print(stderr, "{} of {} files have no published SHA-256 here: their form was checked, and {} records what came\n",
-               d.without_hash.size(), m.files.size(), (download.folder / "fetched.json").string());
+    stepscope::put_on_stderr(
+        fmt::format("{} of {} files have no published SHA-256 here: their form was checked, and {} records what came\n",
+                    d.without_hash.size(), m.files.size(), (download.folder / "fetched.json").string()));
   }
   if (m.form == "tinystories") return make_tinystories(download.folder);
   for (const RemoteFile& f : m.files) {

@@ -8,6 +8,7 @@
 #include "base/cache_folder.h"
 #include "base/nvml.h"
 #include "base/read_file.h"
+#include "base/stderr_text.h"
 #include "profiler/ceilings/ceilings.h"
 
 namespace profiler {
@@ -58,7 +59,7 @@ void save(const MeasuredCeilings& c, const std::filesystem::path& file) {
     std::filesystem::create_directories(file.parent_path());
     gpt2::write_file_atomically(file, j.dump(1) + "\n");
   } catch (const std::exception& e) {
-    fmt::print(stderr, "note: the ceilings were not kept in {}: {}\n", file.string(), e.what());
+    stepscope::put_on_stderr(fmt::format("note: the ceilings were not kept in {}: {}\n", file.string(), e.what()));
   }
 }
 

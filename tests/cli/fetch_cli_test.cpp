@@ -141,6 +141,14 @@ TEST_F(FetchCli, whole_files_come_and_are_recorded) {
   EXPECT_THAT(ranges(), ElementsAre("-"));
 }
 
+// Its disk may be the one that the files fill. Nothing was fetched, or, where it filled meanwhile, an exception beside the fetching threads
+// was an abort.
+TEST_F(FetchCli, a_stderr_that_takes_nothing_ends_no_fetch) {
+  manifest("ok", false);
+  expect_complete(stepscope("data --fetch fineweb --from " + file("set.json") + " --out " + file("out"),
+                            "CUDA_VISIBLE_DEVICES= sh -c '\"$@\" 2>/dev/full' sh"));
+}
+
 TEST_F(FetchCli, what_is_there_is_not_fetched_again) {
   manifest("ok");
   fetch();

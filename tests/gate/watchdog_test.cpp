@@ -1,6 +1,8 @@
 #include "experiments/gate/watchdog.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -37,6 +39,15 @@ TEST(Watchdog, IsSilentAboutManyCallsThatEndAndAboutNone) {
   std::this_thread::sleep_for(1300ms);
   EXPECT_EQ(said, 0);
   const Watchdog::Watched nobody(nullptr, "nothing");
+}
+
+// The answer is the exit code; an exception in the watchdog's thread would be an abort.
+TEST(Watchdog, AHangIsRefusedAlsoWhereStderrTakesNothing) {
+  const auto hang = [] {
+    if (dup2(open("/dev/full", O_WRONLY), STDERR_FILENO) < 0) return;
+    end_of_a_hang("a kernel");
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(1), "");
 }
 
 }  // namespace
