@@ -239,6 +239,12 @@ Command* Command::require_subcommand(int count) {
 }
 void Command::set_version(const std::string& text) { state_->app->set_version_flag("--version", text); }
 bool Command::has_subcommands() const { return !state_->commands.empty(); }
+std::string Command::nearest_subcommand(std::string_view typed) const {
+  std::vector<std::string> names;
+  for (const auto& command : state_->commands)
+    if (const CLI::App& app = *command->state_->app; !app.get_group().empty()) names.push_back(app.get_name());
+  return stepscope::nearest_word(typed, names);
+}
 const Command* Command::subcommand(const std::string& name) const {
   for (const auto& c : state_->commands)
     if (c->state_->app->get_name() == name) return &*c;

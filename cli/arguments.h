@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -76,7 +77,8 @@ class Command {
   Command* require_subcommand(int count);
   void set_version(const std::string& text);
   bool has_subcommands() const;
-  const Command* subcommand(const std::string& name) const;  // nullptr: there is none
+  const Command* subcommand(const std::string& name) const;      // nullptr: there is none
+  std::string nearest_subcommand(std::string_view typed) const;  // of those that --help lists; "": none is near
   // Every argument that was added so far, here and in all subcommands; `command` is "" here, "experiment run" there.
   void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
   std::vector<const Argument*> arguments();  // the same, without the commands

@@ -21,8 +21,8 @@ struct CommandLine {
 using AddCommand = std::function<void(Command& app, const CommandLine& line, int& exit_code)>;
 // The commands of this program, in the order of its help: all of them (every_command.cpp), or `train` and `profile` (first_commands.cpp).
 const std::vector<std::pair<std::string_view, AddCommand>>& commands();
-// What to say about a word that is none of them.
-std::string unknown_command(std::string_view word);
+// What to say about a word that is none of them. `nearest`: ", the nearest is `report`", or "".
+std::string unknown_command(std::string_view word, std::string_view nearest);
 
 void add_doctor_command(Command& app, const CommandLine& line, int& exit_code);
 void add_train_command(Command& app, const CommandLine& line, int& exit_code);

@@ -1,7 +1,6 @@
 // The commands of bin/stepscope and bin/stepscope-host.
 #include <fmt/format.h>
 
-#include "base/text.h"
 #include "cli/commands.h"
 
 namespace cli {
@@ -27,13 +26,8 @@ const std::vector<std::pair<std::string_view, AddCommand>>& commands() {
   return all;
 }
 
-std::string unknown_command(std::string_view word) {
-  std::vector<std::string> names;
-  for (const auto& [name, add] : commands())
-    if (name != "arm") names.emplace_back(name);  // an experiment's own
-  const std::string nearest = stepscope::nearest_word(word, names);
-  return fmt::format("unknown command '{}'{}; `stepscope --help` lists them", word,
-                     nearest.empty() ? "" : fmt::format(", the nearest is `{}`", nearest));
+std::string unknown_command(std::string_view word, std::string_view nearest) {
+  return fmt::format("unknown command '{}'{}; `stepscope --help` lists them", word, nearest);
 }
 
 }  // namespace cli

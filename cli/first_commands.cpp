@@ -10,7 +10,7 @@ const std::vector<std::pair<std::string_view, AddCommand>>& commands() {
   return all;
 }
 
-std::string unknown_command(std::string_view word) {
+std::string unknown_command(std::string_view word, std::string_view) {
   return fmt::format("'{}': this program is built first and has `train` and `profile` alone; `./stepscope {}` builds the others", word,
                      word);
 }

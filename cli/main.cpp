@@ -13,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/errors.h"
@@ -35,14 +36,20 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
   cli::guard_values(app);
 }
 
+std::string nearest_to(std::string_view word, const cli::Command& in, const std::string& before = "") {
+  const std::string nearest = in.nearest_subcommand(word);
+  return nearest.empty() ? "" : fmt::format(", the nearest is `{}{}`", before, nearest);
+}
+
 // CLI11 says only that a subcommand is missing, not which word stands in its place.
 void check_command(const cli::Command& app, int argc, const char* const* argv) {
   if (argc < 2) throw stepscope::InputError("expected a command; `stepscope --help` lists them");
   const std::string_view word = argv[1];
   const cli::Command* command = app.subcommand(argv[1]);
-  if (!word.starts_with('-') && command == nullptr) throw stepscope::InputError(cli::unknown_command(word));
+  if (!word.starts_with('-') && command == nullptr) throw stepscope::InputError(cli::unknown_command(word, nearest_to(word, app)));
   if (command != nullptr && command->has_subcommands() && argc > 2 && argv[2][0] != '-' && command->subcommand(argv[2]) == nullptr)
-    throw stepscope::InputError(fmt::format("unknown command '{} {}'; `stepscope {} --help` lists them", word, argv[2], word));
+    throw stepscope::InputError(fmt::format("unknown command '{} {}'{}; `stepscope {} --help` lists them", word, argv[2],
+                                            nearest_to(argv[2], *command, fmt::format("{} ", word)), word));
   if (word.starts_with('-') && word != "-h" && word != "--help" && word != "--version")
     throw stepscope::InputError(fmt::format("'{}': expected a command first; `stepscope --help` lists them", word));
 }

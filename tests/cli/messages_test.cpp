@@ -164,6 +164,9 @@ TEST(Mistakes, TheFlagOrCommandThatWasProbablyMeantIsNamed) {
         Mistake{"profile --batch_size=8", "unknown here: --batch_size=8; the nearest is --batch-size\n"},
         Mistake{"baseline verify --jsn", "unknown here: --jsn; the nearest is --json\n"}, Mistake{"train tiny", "unknown here: tiny\n"},
         Mistake{"reprot", "unknown command 'reprot', the nearest is `report`; `stepscope --help` lists them\n"},
+        Mistake{"amr", "unknown command 'amr'; `stepscope --help` lists them\n"},
+        Mistake{"experiment chekc",
+                "unknown command 'experiment chekc', the nearest is `experiment check`; `stepscope experiment --help` lists them\n"},
         Mistake{"help", "unknown command 'help'; `stepscope --help` lists them\n"}}) {
     const Outcome o = stepscope(m.arguments);
     EXPECT_EQ(o.exit_code, 2) << m.arguments;
