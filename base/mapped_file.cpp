@@ -61,15 +61,15 @@ namespace {
 // " (tokens)" behind a magic number of llm.c's: two files in each other's place are told by what they are.
 const char* kind_of(int32_t magic) {
   switch (magic) {
-    case 20240326:
+    case kLlmcCheckpoint:
       return " (checkpoint)";
-    case 20240327:
+    case kLlmcState:
       return " (reference state)";
-    case 20240328:
+    case kLlmcTokenizer:
       return " (tokenizer)";
-    case 20240520:
+    case kLlmcTokens:
       return " (tokens)";
-    case 20240522:
+    case kLlmcEvalSet:
       return " (evaluation set)";
     default:
       return "";
@@ -83,7 +83,7 @@ LlmcHeader read_llmc_header(ByteReader& reader, int32_t magic, std::string_view 
     reader.fail(fmt::format("truncated: {} bytes, expected a {} header of {} bytes{}", reader.remaining(), kind, kLlmcHeaderBytes, cure));
   }
   const auto header = reader.read<LlmcHeader>("header");
-  // All magic numbers of llm.c are dates of 2024.
+  // All of these numbers are dates of 2024, also of files that nothing here reads.
   const bool another = header[0] / 10'000 == magic / 10'000;
   if (header[0] != magic)
     reader.fail(fmt::format("not a {}: magic number {}{}, expected {}{}", kind, header[0], kind_of(header[0]), magic, another ? "" : cure));

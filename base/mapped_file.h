@@ -77,6 +77,9 @@ class ByteReader {
 // The 256 x int32 header that all of llm.c's files open with.
 inline constexpr size_t kLlmcHeaderBytes = 1024;
 using LlmcHeader = std::array<int32_t, 256>;
+// What [0] is.
+inline constexpr int32_t kLlmcCheckpoint = 20240326, kLlmcState = 20240327, kLlmcTokenizer = 20240328, kLlmcTokens = 20240520,
+                         kLlmcEvalSet = 20240522;
 // `kind` is the noun of the message: "checkpoint". Throws when the file is shorter, or [0] is not `magic`; `cure` ends the message where the
 // file is none of llm.c's.
 LlmcHeader read_llmc_header(ByteReader& reader, int32_t magic, std::string_view kind, std::string_view cure = "");

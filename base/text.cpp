@@ -10,13 +10,13 @@ namespace stepscope {
 std::string ms_text(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
 std::string signed_ms_text(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string out;
+std::string named_ranks(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank" : "ranks";
   for (size_t i = 0; i < ranks.size();) {
     size_t j = i;
     while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
     if (j - i < 2) j = i;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i]);
+    out += fmt::format("{} {}", i == 0 ? "" : ",", ranks[i]);
     if (j > i) out += fmt::format("-{}", ranks[j]);
     i = j + 1;
   }

@@ -31,9 +31,6 @@
 namespace cli {
 namespace {
 
-// The first int32 of every format; design §5.
-constexpr int32_t kTokens = 20240520, kCheckpoint = 20240326, kState = 20240327, kTokenizer = 20240328, kEvalSet = 20240522;
-
 void print_eval_set(const std::string& path, const std::vector<gpt2::EvalExample>& examples) {
   size_t completions = 0;
   uint16_t largest = 0;
@@ -84,29 +81,29 @@ void check(const std::string& path) {
   }
   std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
   switch (magic) {
-    case kTokens: {
+    case gpt2::kLlmcTokens: {
       const auto tokens = gpt2::parse_token_shard(file.bytes(), path);
       const auto largest = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
       fmt::print("{}: tokens, {} of them, largest id {}\n", path, tokens.size(), largest);
       return;
     }
-    case kCheckpoint: {
+    case gpt2::kLlmcCheckpoint: {
       const gpt2::Checkpoint c = gpt2::parse_checkpoint(file.bytes(), path);
       refuse_what_is_no_number(c, path);
       refuse_another_model(file, path);
       fmt::print("{}: checkpoint, {}, {} parameters\n", path, gpt2::describe(c.config), c.parameters.size());
       return;
     }
-    case kTokenizer: {
+    case gpt2::kLlmcTokenizer: {
       const gpt2::Tokenizer t = gpt2::Tokenizer::parse(file.bytes(), path);
       fmt::print("{}: tokenizer, {} tokens, end of text {}\n", path, t.vocab_size(), t.end_of_text());
       return;
     }
-    case kEvalSet: {
+    case gpt2::kLlmcEvalSet: {
       print_eval_set(path, gpt2::parse_eval_set(file.bytes(), path));
       return;
     }
-    case kState: {
+    case gpt2::kLlmcState: {
       const auto [batch_size, seq_len] = gpt2::reference_state_shape(file.bytes(), path);
       fmt::print(
           "{}: reference state, B={} T={}; its size follows from its model: `stepscope gate --trainer reference --checkpoint F "
@@ -118,7 +115,7 @@ void check(const std::string& path) {
       throw stepscope::InputError(fmt::format(
           "{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state), {} (tokenizer), {} (evaluation set) or "
           "SSTATE (training state)",
-          path, magic, kTokens, kCheckpoint, kState, kTokenizer, kEvalSet));
+          path, magic, gpt2::kLlmcTokens, gpt2::kLlmcCheckpoint, gpt2::kLlmcState, gpt2::kLlmcTokenizer, gpt2::kLlmcEvalSet));
   }
 }
 

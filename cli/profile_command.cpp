@@ -396,7 +396,7 @@ void check_flags_have_a_use(const ProfileFlags& f) {
 
 void say_where_it_is(const ProfileFlags& f) {
   const std::string file = f.recorded(f.keep_recording);
-  if (!std::filesystem::exists(file)) fail_without_recording(std::to_string(f.rank->rank), f.rank->size);
+  if (!std::filesystem::exists(file)) fail_without_recording({static_cast<int>(f.rank->rank)}, f.rank->size);
   stepscope::put_on_stderr(fmt::format("recording: {} (rank {} of {}; `stepscope join` makes one document of those of all ranks)\n",
                                        stepscope::printable(file), f.rank->rank, f.rank->size));
 }

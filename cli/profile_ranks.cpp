@@ -38,12 +38,13 @@ std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& pla
     else
       absent.push_back(static_cast<int>(r));
   }
-  if (!absent.empty()) fail_without_recording(stepscope::rank_list(absent), ranks);
+  if (!absent.empty()) fail_without_recording(absent, ranks);
   return recordings;
 }
 
-void fail_without_recording(const std::string& absent, int64_t ranks) {
-  throw std::runtime_error(fmt::format("rank {} of {} recorded nothing: the collector was not loaded there", absent, ranks));
+void fail_without_recording(const std::vector<int>& absent, int64_t ranks) {
+  throw std::runtime_error(
+      fmt::format("{} of {} recorded nothing: the collector was not loaded there", stepscope::named_ranks(absent), ranks));
 }
 
 std::string run_json_beside(const std::string& recording) {

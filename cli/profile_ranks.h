@@ -14,8 +14,8 @@ std::string new_job();
 
 // What the collectors of `ranks` processes wrote for this plan. Throws std::runtime_error naming the ranks that recorded nothing.
 std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& plan, int64_t ranks);
-// Throws what load_ranks does of these of `ranks` ranks ("1", or "0, 2-5").
-[[noreturn]] void fail_without_recording(const std::string& absent, int64_t ranks);
+// Throws what load_ranks does where these of `ranks` ranks recorded nothing.
+[[noreturn]] void fail_without_recording(const std::vector<int>& absent, int64_t ranks);
 // Files of an earlier run, which a collector would take for another process's. Several ranks write none of the plan's own name.
 void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks);
 

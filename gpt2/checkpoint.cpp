@@ -17,8 +17,6 @@
 namespace gpt2 {
 namespace {
 
-constexpr int32_t kCheckpointMagic = 20240326;
-constexpr int32_t kStateMagic = 20240327;
 constexpr int32_t kStateVersion = 2;
 
 struct CheckpointHeader {
@@ -28,7 +26,7 @@ struct CheckpointHeader {
 };
 
 CheckpointHeader read_header(ByteReader& reader) {
-  const LlmcHeader h = read_llmc_header(reader, kCheckpointMagic, "checkpoint");
+  const LlmcHeader h = read_llmc_header(reader, kLlmcCheckpoint, "checkpoint");
   const int32_t version = h[1];
   if (version != 3 && version != 5) reader.fail(fmt::format("checkpoint version {}, expected 3 (fp32) or 5 (bf16)", version));
   const ModelConfig config{h[2], h[3], h[7], h[4], h[5], h[6]};
@@ -41,7 +39,7 @@ CheckpointHeader read_header(ByteReader& reader) {
 }
 
 ReferenceStateShape read_state_header(ByteReader& reader) {
-  const LlmcHeader h = read_llmc_header(reader, kStateMagic, "reference state");
+  const LlmcHeader h = read_llmc_header(reader, kLlmcState, "reference state");
   if (h[1] != kStateVersion) reader.fail(fmt::format("reference state version {}, expected {}", h[1], kStateVersion));
   if (h[2] < 1) reader.fail(fmt::format("batch size {}, expected at least 1", h[2]));
   if (h[3] < 1) reader.fail(fmt::format("sequence length {}, expected at least 1", h[3]));
@@ -139,7 +137,7 @@ uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& c
   check_config(config, path.string());
   require_size(parameters.size(), tensor_layout(config).total, "parameters", path);
   LlmcHeader h{};
-  h[0] = kCheckpointMagic;
+  h[0] = kLlmcCheckpoint;
   h[1] = static_cast<int32_t>(precision);
   const std::array<int64_t, 6> shape{config.max_seq_len, config.vocab_size, config.layers,
                                      config.heads,       config.channels,   config.padded_vocab};
@@ -220,7 +218,7 @@ void save_reference_state(const std::filesystem::path& path, const ModelConfig& 
   require_size(s.logits.size(), tokens * config.vocab_size, "logits", path);
   require_size(s.gradients.size(), tensor_layout(config).total, "gradients", path);
   LlmcHeader h{};
-  h[0] = kStateMagic;
+  h[0] = kLlmcState;
   h[1] = kStateVersion;
   h[2] = static_cast<int32_t>(s.batch_size);
   h[3] = static_cast<int32_t>(s.seq_len);

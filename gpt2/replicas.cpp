@@ -1,7 +1,6 @@
 #include "gpt2/replicas.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <system_error>
 
 #include "base/checksum.h"
+#include "base/text.h"
 
 namespace gpt2 {
 
@@ -23,10 +23,8 @@ void compare_replicas(distributed::ControlChannel& channel, std::span<const floa
     return std::pair(a.second.size(), -a.second.front()) < std::pair(b.second.size(), -b.second.front());
   });
   const std::vector<int>& ranks = fewest->second;
-  throw distributed::RankFailure({ranks.front(),
-                                  fmt::format("the weights of rank{} {} differ from those of the others {}", ranks.size() == 1 ? "" : "s",
-                                              fmt::join(ranks, ", "), when),
-                                  1});
+  throw distributed::RankFailure(
+      {ranks.front(), fmt::format("the weights of {} differ from those of the others {}", stepscope::named_ranks(ranks), when), 1});
 }
 
 std::vector<double> losses_of_all_ranks(distributed::ControlChannel& channel, const std::vector<double>& mine, int64_t count) {

@@ -12,7 +12,6 @@
 namespace gpt2 {
 namespace {
 
-constexpr int32_t kEvalMagic = 20240522;
 constexpr uint16_t kStart = 65535;
 constexpr uint64_t kMost = 65535;  // examples, and bytes of one: both stand in a uint16
 // Five words, then a context and two completions of one token each with their lengths.
@@ -93,7 +92,7 @@ std::vector<uint16_t> words_of(const EvalExample& e, uint64_t index, const std::
 
 std::vector<EvalExample> parse_eval_set(std::span<const std::byte> file, const std::string& source, int64_t vocabulary) {
   ByteReader reader(file, source);
-  const LlmcHeader h = read_llmc_header(reader, kEvalMagic, "set of evaluation examples",
+  const LlmcHeader h = read_llmc_header(reader, kLlmcEvalSet, "set of evaluation examples",
                                         "; `stepscope data --eval-set` makes one of HellaSwag's or MMLU's questions");
   if (h[1] != 1) reader.fail(fmt::format("evaluation set version {}, expected 1", h[1]));
   if (h[2] < 1 || static_cast<uint64_t>(h[2]) > kMost)
@@ -128,7 +127,7 @@ void write_eval_set(const std::filesystem::path& path, std::span<const EvalExamp
     longest = std::max(longest, words.size() * sizeof(uint16_t));
   }
   LlmcHeader h{};
-  h[0] = kEvalMagic;
+  h[0] = kLlmcEvalSet;
   h[1] = 1;
   h[2] = static_cast<int32_t>(examples.size());
   h[3] = static_cast<int32_t>(longest);

@@ -16,7 +16,6 @@
 
 namespace gpt2 {
 namespace {
-constexpr int32_t kShardMagic = 20240520;
 constexpr uint64_t kScanTokens = uint64_t{1} << 29;
 }  // namespace
 
@@ -40,7 +39,7 @@ std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& d
 
 std::span<const uint16_t> parse_token_shard(std::span<const std::byte> file, const std::string& source) {
   ByteReader reader(file, source);
-  const LlmcHeader h = read_llmc_header(reader, kShardMagic, "token shard", "; `stepscope data` makes one of a text");
+  const LlmcHeader h = read_llmc_header(reader, kLlmcTokens, "token shard", "; `stepscope data` makes one of a text");
   if (h[1] != 1) reader.fail(fmt::format("token shard version {}, expected 1", h[1]));
   if (h[2] < 1) reader.fail(fmt::format("the header counts {} tokens, expected at least 1", h[2]));
   const uint64_t count = static_cast<uint64_t>(h[2]);
@@ -74,7 +73,7 @@ void ShardFile::commit() {
   if (count_ == 0) throw stepscope::InputError(fmt::format("{}: a token shard of 0 tokens, expected 1 to 2^31-1", path_.string()));
   flush();
   LlmcHeader h{};
-  h[0] = kShardMagic;
+  h[0] = kLlmcTokens;
   h[1] = 1;
   h[2] = static_cast<int32_t>(count_);
   file_.overwrite(0, h.data(), sizeof(h));

@@ -10,14 +10,11 @@
 #include "gpt2/data/bpe.h"
 
 namespace gpt2 {
-namespace {
-constexpr int32_t kTokenizerMagic = 20240328;
-}
 
 Tokenizer Tokenizer::parse(std::span<const std::byte> file, const std::string& source) {
   ByteReader reader(file, source);
   const LlmcHeader h =
-      read_llmc_header(reader, kTokenizerMagic, "tokenizer", "; `stepscope data --fetch tinyshakespeare` makes gpt2_tokenizer.bin");
+      read_llmc_header(reader, kLlmcTokenizer, "tokenizer", "; `stepscope data --fetch tinyshakespeare` makes gpt2_tokenizer.bin");
   if (h[1] != 2) reader.fail(fmt::format("tokenizer version {}, expected 2", h[1]));
   // Each token takes at least two bytes, so the file's length bounds what the count may make us allocate.
   if (h[2] < 1 || static_cast<uint64_t>(h[2]) > reader.remaining() / 2) {
@@ -60,7 +57,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 
 void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens, int32_t end_of_text) {
   LlmcHeader h{};
-  h[0] = kTokenizerMagic;
+  h[0] = kLlmcTokenizer;
   h[1] = 2;
   h[2] = static_cast<int32_t>(tokens.size());
   h[3] = end_of_text;

@@ -50,7 +50,7 @@ void agree(ControlChannel* channel, const std::function<void()>& work) {
   const int code = text[0] - '0';
   text.erase(0, 1);
   if (same && ranks.size() == all.size()) throw RankFailure({-1, text, code});
-  throw RankFailure({ranks.front(), fmt::format("rank{} {}: {}", ranks.size() == 1 ? "" : "s", stepscope::rank_list(ranks), text), code});
+  throw RankFailure({ranks.front(), fmt::format("{}: {}", stepscope::named_ranks(ranks), text), code});
 }
 
 std::string from_rank_0(ControlChannel& channel, const std::string& mine) {

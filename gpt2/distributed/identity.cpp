@@ -22,8 +22,7 @@ std::string by_value(const std::vector<std::string>& values) {
   }
   std::string out;
   for (const auto& [value, ranks] : groups)
-    out += fmt::format("{}{} on rank{} {}", out.empty() ? "" : "; ", value.empty() ? "nothing" : "'" + value + "'",
-                       ranks.size() == 1 ? "" : "s", stepscope::rank_list(ranks));
+    out += fmt::format("{}{} on {}", out.empty() ? "" : "; ", value.empty() ? "nothing" : "'" + value + "'", stepscope::named_ranks(ranks));
   return out;
 }
 

@@ -237,9 +237,8 @@ Ending judge_endings(const std::vector<RankEnd>& ranks) {
   std::vector<int> others;
   for (size_t r = 0; r < ranks.size(); ++r)
     if (static_cast<int>(r) != root && (failed(ranks[r]) || ranks[r].by_launcher)) others.push_back(static_cast<int>(r));
-  const std::string stopped = others.empty() ? ""
-                                             : fmt::format("; rank{} {} {} stopped", others.size() == 1 ? "" : "s",
-                                                           stepscope::rank_list(others), others.size() == 1 ? "was" : "were");
+  const std::string stopped =
+      others.empty() ? "" : fmt::format("; {} {} stopped", stepscope::named_ranks(others), others.size() == 1 ? "was" : "were");
   Ending end;
   if (e.signal == SIGPIPE && root == 0 && !e.by_launcher) {
     end.exit_code = 128 + SIGPIPE;  // whoever read the output has seen enough, as of a program of one process

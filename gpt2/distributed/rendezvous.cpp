@@ -26,7 +26,7 @@ namespace {
 
 using stepscope::InputError;
 using stepscope::MachineError;
-using stepscope::rank_list;
+using stepscope::named_ranks;
 
 constexpr std::array<char, 8> kGreetingMagic{'S', 'S', 'R', 'A', 'N', 'K', '\r', '\n'};
 constexpr double kSilent_s = 10;  // a connection that says nothing for so long is no rank
@@ -92,12 +92,12 @@ class Gathering {
       while (!missing().empty()) {
         const double now = seconds_now();
         if (now >= begin + options_.deadline_s)
-          throw MachineError(fmt::format("rank{} {} did not come within {:g} s (have {} of {})", missing().size() == 1 ? "" : "s",
-                                         rank_list(missing()), options_.deadline_s, here(), world_.size));
+          throw MachineError(fmt::format("{} did not come within {:g} s (have {} of {})", named_ranks(missing()), options_.deadline_s,
+                                         here(), world_.size));
         if (now >= say_at && options_.say) {
           say_at = now + options_.say_every_s;
-          options_.say(fmt::format("waiting for rank{} {} (have {} of {}{})", missing().size() == 1 ? "" : "s", rank_list(missing()),
-                                   here(), world_.size, last_.empty() ? "" : "; last came " + last_));
+          options_.say(fmt::format("waiting for {} (have {} of {}{})", named_ranks(missing()), here(), world_.size,
+                                   last_.empty() ? "" : "; last came " + last_));
         }
         wait(std::min({begin + options_.deadline_s, say_at, now + 1.0}) - now);
       }

@@ -73,12 +73,11 @@ void Watch::compare(int64_t step) {
     });
     for (const auto& [bits, ranks] : by_bits) {
       if (bits == most->first) continue;
-      different_ =
-          Failure{ranks.front(),
-                  fmt::format("step {}: the {} is {:.17g} on rank{} {} and {:.17g} on rank{} {}; the replicas are no longer the same", step,
-                              what, std::bit_cast<double>(bits), ranks.size() == 1 ? "" : "s", stepscope::rank_list(ranks),
-                              std::bit_cast<double>(most->first), most->second.size() == 1 ? "" : "s", stepscope::rank_list(most->second)),
-                  1};
+      different_ = Failure{ranks.front(),
+                           fmt::format("step {}: the {} is {:.17g} on {} and {:.17g} on {}; the replicas are no longer the same", step,
+                                       what, std::bit_cast<double>(bits), stepscope::named_ranks(ranks), std::bit_cast<double>(most->first),
+                                       stepscope::named_ranks(most->second)),
+                           1};
       return;
     }
   }

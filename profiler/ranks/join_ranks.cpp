@@ -65,8 +65,8 @@ void check_ranks(const std::vector<RankRecording>& recordings, bool partial) {
   std::vector<int> absent;
   for (int64_t r = 0; r < size; ++r)
     if (!seen.contains(r)) absent.push_back(static_cast<int>(r));
-  throw InputError(fmt::format("no recording of rank {} of {}; --partial shows the others, without who waited for whom",
-                               stepscope::rank_list(absent), size));
+  throw InputError(fmt::format("no recording of {} of {}; --partial shows the others, without who waited for whom",
+                               stepscope::named_ranks(absent), size));
 }
 
 std::string op_of(const LaunchRecord& l) {

@@ -9,10 +9,10 @@
 
 namespace {
 
+using stepscope::named_ranks;
 using stepscope::nearest_word;
 using stepscope::printable;
 using stepscope::printable_lines;
-using stepscope::rank_list;
 
 // A character of at most three bytes in UTF-8.
 std::string utf8(unsigned c) {
@@ -22,11 +22,12 @@ std::string utf8(unsigned c) {
   return {byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
 }
 
-TEST(RankList, ListsRanksInRuns) {
-  EXPECT_EQ(rank_list({}), "");
-  EXPECT_EQ(rank_list({3, 5}), "3, 5");
-  EXPECT_EQ(rank_list({1, 2}), "1, 2");
-  EXPECT_EQ(rank_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
+TEST(NamedRanks, ListsThemInRuns) {
+  EXPECT_EQ(named_ranks({3}), "rank 3");
+  EXPECT_EQ(named_ranks({3, 5}), "ranks 3, 5");
+  EXPECT_EQ(named_ranks({1, 2}), "ranks 1, 2");
+  EXPECT_EQ(named_ranks({0, 2, 3, 4, 7}), "ranks 0, 2-4, 7");
+  EXPECT_EQ(named_ranks({1, 2, 3}), "ranks 1-3");
 }
 
 TEST(Printable, ReplacesTheseCharactersAndNoOther) {

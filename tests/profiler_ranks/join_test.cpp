@@ -354,9 +354,9 @@ TEST(Join, WhatDoesNotBelongTogetherIsRefusedWithFilesAndDifference) {
 TEST(Join, AMissingRankIsRefusedUnlessPartialWhichKnowsNoSkew) {
   auto shapes = with_short_collective({rank(0), rank(1, slow_backward())});
   for (RankShape& s : shapes) s.size = 4;
-  EXPECT_EQ(refusal(shapes), "no recording of rank 2, 3 of 4; --partial shows the others, without who waited for whom");
+  EXPECT_EQ(refusal(shapes), "no recording of ranks 2, 3 of 4; --partial shows the others, without who waited for whom");
   for (RankShape& s : shapes) s.size = 512;
-  EXPECT_EQ(refusal(shapes), "no recording of rank 2-511 of 512; --partial shows the others, without who waited for whom");
+  EXPECT_EQ(refusal(shapes), "no recording of ranks 2-511 of 512; --partial shows the others, without who waited for whom");
   for (RankShape& s : shapes) s.size = 4;
   JoinOptions partial;
   partial.partial = true;
