@@ -32,7 +32,9 @@ std::optional<double> dram_ns(const LaunchRecord& launch, const KernelCounters& 
 
 std::optional<double> tensor_ns(const KernelCounters& c, const RooflineInput& in) {
   if (!c.tensor_active_pct) return c.tensor_instructions == 0 ? std::optional(0.0) : std::nullopt;
-  if (*c.tensor_active_pct < kTensorNoise_pct) return 0.0;
+  // wgmma keeps the pipe busy for up to 128 cycles by one instruction of a warp: a product that fills it issues a few percent.
+  const bool of_instructions = c.tensor_is == KernelCounters::TensorIs::instructions;
+  if (of_instructions ? *c.tensor_active_pct <= 0 : *c.tensor_active_pct < kTensorNoise_pct) return 0.0;
   if (c.tensor_is != KernelCounters::TensorIs::all_cycles) return std::nullopt;  // no work follows from it
   const auto per_cycle = tensor_flops_per_cycle(in.chip, in.precision);
   const auto rate = rate_of(in.ceilings, in.precision);

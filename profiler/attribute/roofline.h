@@ -45,7 +45,7 @@ std::string_view name(Bound bound);
 
 inline constexpr double kBoundShare = 0.60;            // of a ceiling, from which a kernel counts as bound by it
 inline constexpr double kLatencyDuration_ns = 5000.0;  // below it launch and drain dominate
-inline constexpr double kTensorNoise_pct = 2.0;        // below it the pipe ran packed half FMAs, no matrix products
+inline constexpr double kTensorNoise_pct = 2.0;        // of cycles; below it the pipe ran packed half FMAs, no matrix products
 
 struct KernelRoofline {
   std::optional<double> dram_ns, tensor_ns, fma_ns;  // time that its traffic or work needs at the ceiling

@@ -19,7 +19,7 @@ namespace {
 
 // Device attribute "chip" (architecture and implementation id) -> the name that CUPTI gives it. Source: NVIDIA's open kernel modules,
 // NV_PMC_BOOT_42; 384 was read off an H200.
-const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"}, {384, "GH100"},
+const std::map<int64_t, const char*> kChips = {{354, "TU102"}, {368, "GA100"}, {370, "GA102"}, {384, "GH100"},
                                                {402, "AD102"}, {416, "GB100"}, {418, "GB102"}, {434, "GB202"}};
 
 constexpr std::string_view kGpuName = "device__attribute_display_name";

@@ -86,6 +86,20 @@ TEST(ToRecording, TheComputeCapabilityIsMajorDotMinor) {
   EXPECT_EQ(to_recording(f, {}).session.device.at("compute_capability"), "9.0");
 }
 
+// 352 stood for TU102: no report of one named its chip.
+TEST(ToRecording, AChipIsItsArchitectureAndImplementation) {
+  const auto chip = [](double id) {
+    ForeignReport f = report();
+    for (auto& [metric, value] : f.results[0].values)
+      if (metric == 2) value = id;
+    return to_recording(f, {}).session.device["chip"];
+  };
+  EXPECT_EQ(chip(0x162), "TU102");
+  EXPECT_EQ(chip(0x170), "GA100");
+  EXPECT_EQ(chip(0x180), "GH100");
+  EXPECT_EQ(chip(0x160), "");
+}
+
 TEST(ToRecording, AMetricOfSomeKernelsStaysWithThoseAndHasNoSum) {
   const ProfileDocument d = build_profile(to_recording(report(), {}), std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.launches[0].dram_read_bytes, 1e6);

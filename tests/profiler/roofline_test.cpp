@@ -122,6 +122,19 @@ TEST(Roofline, AChipOutsideTheTableHasNoTensorTimeRatherThanAnother) {
   EXPECT_TRUE(kernel_roofline(kernel(), 100'000, counters(1e6, 1e6, 1, 100'000), in).floor_ns) << "no tensor work";
 }
 
+// A wgmma product that fills a quarter of the tensor cycles issues 1% of the instructions: it counted as one without tensor work.
+TEST(Roofline, AFewTensorInstructionsAreTensorWorkHoweverFew) {
+  KernelCounters c = counters(1e6, 1e6, 1, 100'000);
+  c.tensor_is = KernelCounters::TensorIs::instructions;
+  const auto r = kernel_roofline(kernel(), 1e5, c, rules());
+  EXPECT_TRUE(r.tensor_unknown);
+  EXPECT_FALSE(r.tensor_ns);
+  EXPECT_FALSE(r.floor_ns);
+  EXPECT_FALSE(r.bound) << "neither would be a guess";
+  c.tensor_active_pct = 0;
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, c, rules()).floor_ns, 2'000);
+}
+
 // A product had the floor of its bytes: 0.021 ms of headroom in 0.026 ms.
 TEST(Roofline, UnknownTensorWorkLeavesNoFloor) {
   RooflineInput in = rules();
