@@ -283,10 +283,16 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
     position.push_back(i);
   }
 
+  // Kernels for which a metric has no value are in sets of their own: a step is whole where its sets together have all kernels.
+  std::map<int64_t, std::set<int64_t>> counted_in;
+  for (const auto& [key, counted] : sessions)
+    for (const auto& [index, c] : counted) counted_in[key.second].insert(index);
+
   std::set<int64_t> steps;
   std::map<std::string, std::vector<std::vector<const CounterRecord*>>> good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
-    const Difference d = difference(counted, comparable, cut || (key.second < 0 && cut_without_steps));
+    const bool whole = counted_in.at(key.second).size() == comparable.size();
+    const Difference d = difference(counted, comparable, whole || cut || (key.second < 0 && cut_without_steps));
     if (!d.why_not.empty()) {
       merged.missing.push_back({"counter_sequence_mismatch", 1, fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;

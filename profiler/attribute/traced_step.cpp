@@ -85,6 +85,25 @@ void count_lost(const Recording& r, const StepRecord* record, const Step& shown,
   if (t.lost) t.missing.push_back({"records_lost_in_step", t.lost, t.step ? fmt::format("step {}", *t.step) : ""});
 }
 
+// Where the host runs ahead, a stream of its own (prefetched copies, say) begins the next step while this one still runs. Neighbours are not
+// kept launch by launch: what runs of them shows as idle time of the step shown. Kernels that start early by a few us (programmatic dependent
+// launch) are nothing of it.
+void tell_overlap(const std::vector<StepRecord>& traced, const StepRecord& shown, TracedStep& t) {
+  double overlap_ns = 0;
+  int64_t neighbours = 0;
+  for (const StepRecord& s : traced) {
+    if (s.step == shown.step) continue;
+    const auto both = static_cast<double>(std::min(s.gpu_end_ns, shown.gpu_end_ns) - std::max(s.gpu_begin_ns, shown.gpu_begin_ns));
+    if (both <= device_time_ns(shown) * kStepsOverlap_pct / 100) continue;
+    ++neighbours;
+    overlap_ns = std::max(overlap_ns, both);
+  }
+  if (neighbours)
+    t.missing.push_back({"steps_overlap", neighbours,
+                         fmt::format("step {} of {:.3f} ms on the GPU and a neighbour run at once for up to {:.3f} ms", shown.step,
+                                     device_time_ns(shown) * 1e-6, overlap_ns * 1e-6)});
+}
+
 }  // namespace
 
 std::optional<TracedStep> find_traced_step(const Recording& r) {
@@ -140,6 +159,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
     if (t.step && s.step == *t.step && timed(s)) record = &s;
   if (record) {
     t.window = {record->gpu_begin_ns, record->gpu_end_ns};
+    if (!already_reported(r, "several_processes")) tell_overlap(traced, *record, t);  // which may have a GPU each
   } else {
     t.window = {INT64_MAX, INT64_MIN};
     for (const TracedOperation& o : t.operations) {

@@ -5,6 +5,8 @@
 namespace profiler::collect {
 namespace {
 
+constexpr std::string_view kPrefix = "set:";
+
 // One pass together on GA100, GA102, AD102, GH100, GB100 (on GB20x with the second DRAM spelling), by
 // CUPTI 13.0's host API.
 std::vector<Quantity> portable() {
@@ -52,11 +54,13 @@ std::vector<Quantity> metric_set(std::string_view set) {
   throw std::runtime_error("metric set '" + std::string(set) + "' is unknown; expected portable, bf16 or tf32");
 }
 
+bool asked_by_name(const std::vector<std::string>& plan_metrics) {
+  return !plan_metrics.empty() && !(plan_metrics.size() == 1 && plan_metrics[0].starts_with(kPrefix));
+}
+
 std::vector<Quantity> wanted_metrics(const std::vector<std::string>& plan_metrics) {
-  constexpr std::string_view kPrefix = "set:";
   if (plan_metrics.empty()) return metric_set("bf16");
-  if (plan_metrics.size() == 1 && plan_metrics[0].starts_with(kPrefix))
-    return metric_set(std::string_view(plan_metrics[0]).substr(kPrefix.size()));
+  if (!asked_by_name(plan_metrics)) return metric_set(std::string_view(plan_metrics[0]).substr(kPrefix.size()));
   std::vector<Quantity> wanted;
   for (const std::string& m : plan_metrics) wanted.push_back({m, {m}});
   return wanted;

@@ -30,6 +30,8 @@ std::vector<Quantity> metric_set(std::string_view set);
 // plan.metrics of a collect plan → what to ask for: empty = "bf16"; {"set:tf32"} = that set; else the names
 // as they stand.
 std::vector<Quantity> wanted_metrics(const std::vector<std::string>& plan_metrics);
+// Whether they are the user's own: any may be a ratio without a value. Each of our sets is a number of every kernel.
+bool asked_by_name(const std::vector<std::string>& plan_metrics);
 
 struct MetricQueries {
   std::function<bool(const std::string&)> exists;

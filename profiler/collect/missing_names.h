@@ -13,6 +13,7 @@ inline constexpr std::string_view kUnmatched = "unmatched_correlation";
 inline constexpr std::string_view kNotKept = "launches_not_kept";
 inline constexpr std::string_view kCountersUnavailable = "counters_unavailable";
 inline constexpr std::string_view kCounterSetFailed = "counter_set_failed";
+inline constexpr std::string_view kNoValue = "metric_without_value";
 inline constexpr std::string_view kGraphInCounters = "graph_launch_in_counter_run";
 inline constexpr std::string_view kOtherSubscriber = "other_subscriber";
 inline constexpr std::string_view kNoEnvironment = "environment_not_sampled";
@@ -24,6 +25,6 @@ inline constexpr std::string_view kRecordsLost = "records_lost_in_step";
 
 inline constexpr std::array kAll = {kDroppedRecords,   kTornBuffer,      kNoTime,          kUnmatched,     kNotKept,  kCountersUnavailable,
                                     kCounterSetFailed, kGraphInCounters, kOtherSubscriber, kNoEnvironment, kNoEnergy, kSequenceChanged,
-                                    kUnknownRange,     kNotTraced,       kRecordsLost};
+                                    kUnknownRange,     kNotTraced,       kRecordsLost,     kNoValue};
 
 }  // namespace profiler::collect::missing

@@ -257,19 +257,18 @@ void ProgramCounter::end_session() {
                   " ranges");
   for (const RangeValues& range : values.ranges)
     if (range.values.size() != backend_.metrics().metrics.size() ||
-        !std::all_of(range.values.begin(), range.values.end(), [](double v) { return std::isfinite(v); }))
+        !(asked_by_name(plan_.metrics) || std::all_of(range.values.begin(), range.values.end(), [](double v) { return std::isfinite(v); })))
       return refuse("launches of sessions with values that are not numbers");
+  if (!sets_) sets_.emplace("core", backend_.metrics().metrics);
   for (size_t i = 0; i < launches.size(); ++i) {
     CounterRecord r;
-    r.set = "core";
     r.index = launches[i].index;
     r.kernel = demangle(launches[i].symbol);
     r.path = launches[i].path;
     r.grid = launches[i].grid;
-    r.values = values.ranges[i].values;
+    sets_->fill(r, values.ranges[i].values);
     recorder_.write(r);
   }
-  counted_ += static_cast<int64_t>(launches.size());
 }
 
 void ProgramCounter::launch_begins(const LaunchCall& call) {
@@ -329,15 +328,12 @@ void ProgramCounter::flush_at_end() {
   const std::lock_guard lock(mutex_);
   end_session();
   if (next_index_ == 0) return;
-  CounterSet set;
-  set.name = "core";
-  set.metrics = backend_.metrics().metrics;
-  set.setup_ns = setup_ns_;
-  set.run_ns = run_ns_;
-  set.decode_ns = decode_ns_;
-  set.launches = counted_;  // sessions that failed are rows of the missing table, not of the set
-  set.ranges = counted_;
-  recorder_.write(set);
+  CounterSet costs;
+  costs.setup_ns = setup_ns_;
+  costs.run_ns = run_ns_;
+  costs.decode_ns = decode_ns_;
+  if (!sets_) sets_.emplace("core", backend_.metrics().metrics);
+  sets_->write(recorder_, costs, "kernels");  // sessions that failed are rows of the missing table, not of the set
   if (enabled_) backend_.disable_counters();
   enabled_ = false;
 }

@@ -12,12 +12,14 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "profiler/collect/backend.h"
 #include "profiler/collect/collector.h"
+#include "profiler/collect/counted_sets.h"
 #include "profiler/collect/recorder.h"
 #include "profiler/collect/step_trace.h"
 #include "profiler/records/collect_plan.h"
@@ -118,7 +120,8 @@ class ProgramCounter : public ProgramCollector {
   const void* context_ = nullptr;
   int64_t captures_ = 0;
   int64_t next_index_ = 0;
-  int64_t counted_ = 0, failed_sessions_ = 0;
+  int64_t failed_sessions_ = 0;
+  std::optional<CountedSets> sets_;  // from the first session on that was read
   double setup_ns_ = 0, run_ns_ = 0, decode_ns_ = 0;
   int64_t session_begin_ns_ = 0;
   std::vector<Pending> pending_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/collect/counted_sets.h"
 #include "profiler/collect/missing_names.h"
 #include "profiler/collect/step_collector.h"
 
@@ -71,7 +72,7 @@ void StepCollector::begin_counters(bool user_ranges) {
   listening_ = Listening::counters;
 }
 
-// Ranges that are not as many as expected, or values that are not numbers: the whole set is worth nothing.
+// Ranges that are not as many as expected, or values of our own metrics that are not numbers: the whole set is worth nothing.
 bool StepCollector::usable(const std::string& set, const SessionValues& values, int64_t expected) {
   const auto refuse = [&](const std::string& why) {
     recorder_.report({std::string(missing::kCounterSetFailed), "set " + set + ", step " + std::to_string(step_.step) + ": " + why});
@@ -91,6 +92,7 @@ bool StepCollector::usable(const std::string& set, const SessionValues& values, 
   for (size_t i = 0; i < values.ranges.size(); ++i) {
     const auto& v = values.ranges[i].values;
     if (v.size() != backend_.metrics().metrics.size()) return refuse("range " + std::to_string(i) + " has too few values");
+    if (asked_by_name(plan_.metrics)) continue;
     for (size_t m = 0; m < v.size(); ++m)
       if (!std::isfinite(v[m])) return refuse(backend_.metrics().metrics[m] + " of range " + std::to_string(i) + " is not a number");
   }
@@ -122,24 +124,28 @@ void StepCollector::end_kernel_counters() {
   set.decode_ns = values.decode_ns;
   set.launches = static_cast<int64_t>(launches.size());
   set.ranges = static_cast<int64_t>(values.ranges.size());
-  recorder_.write(set);
   step_.kernels = set.launches;
-  if (good) {
+  if (!good) {
+    recorder_.write(set);
+  } else {
+    CountedSets sets(set.name, set.metrics);
+    std::vector<CounterRecord> records;
     std::map<std::string, std::string> names;
     for (size_t i = 0; i < launches.size(); ++i) {
       auto [name_of, is_new] = names.try_emplace(launches[i].symbol);
       if (is_new) name_of->second = demangle(launches[i].symbol);
-      CounterRecord r;
-      r.set = set.name;
+      CounterRecord& r = records.emplace_back();
       r.step = step_.step;
       r.index = static_cast<int64_t>(i);
       r.kernel = name_of->second;
       r.path = launches[i].path;
       r.grid = launches[i].grid;
-      r.values = values.ranges[i].values;
-      recorder_.write(r);
+      sets.fill(r, values.ranges[i].values);
     }
-  } else if (values.failure || graph_launches_ > 0) {
+    sets.write(recorder_, set, "kernels");
+    for (const CounterRecord& r : records) recorder_.write(r);
+  }
+  if (!good && (values.failure || graph_launches_ > 0)) {
     backend_.disable_counters();  // after a failed decode only a new object works again
     counters_on_ = false;
   }
@@ -201,16 +207,20 @@ void StepCollector::end_pass_counters() {
   set.launches = static_cast<int64_t>(passes_seen_.size() - empty);  // equal names merge into one range
   set.ranges = static_cast<int64_t>(values.ranges.size());
   const bool good = usable(set.name, values, set.launches);
-  recorder_.write(set);
-  if (!good) return;
+  if (!good) {
+    recorder_.write(set);
+    return;
+  }
+  CountedSets sets(set.name, set.metrics);
+  std::vector<CounterRecord> records;
   for (const RangeValues& range : values.ranges) {
-    CounterRecord r;
-    r.set = set.name;
+    CounterRecord& r = records.emplace_back();
     r.step = step_.step;
     r.pass = range.name;
-    r.values = range.values;
-    recorder_.write(r);
+    sets.fill(r, range.values);
   }
+  sets.write(recorder_, set, "passes");
+  for (const CounterRecord& r : records) recorder_.write(r);
 }
 
 }  // namespace profiler::collect

@@ -32,6 +32,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"counter_set_failed", severe, "collect",
      "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
      "again."},
+    {"metric_without_value", info, "collect",
+     "A metric that --metric asked for is no number for these kernels or passes, as a ratio of things that they have none of; they have "
+     "their other metrics."},
     {"graph_launch_in_counter_run", severe, "collect",
      "CUDA graphs cannot be counted kernel by kernel; run the counter phase with graphs off."},
     {"other_subscriber", severe, "collect", "Another tool holds CUPTI in this process, so nothing was recorded; run without it."},
@@ -79,6 +82,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"traced_steps_vary", notice, "attribute",
      "Traced steps differ so much that medians do not add up to a step; the tables show one traced step "
      "instead, the one nearest to their median."},
+    {"steps_overlap", notice, "attribute",
+     "The next step begins on the GPU before the one before has ended: the step's time on the GPU is more than the distance of two steps, "
+     "and its idle time holds work of its neighbours."},
     {"pass_counters_mismatch", notice, "attribute",
      "Per-kernel DRAM bytes of a pass differ over 5% from the pass counted as a whole; copies and memsets "
      "are only in the latter."},

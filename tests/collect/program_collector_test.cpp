@@ -238,6 +238,23 @@ TEST_F(ProgramTest, ASessionWithMissingRangesLosesItsValuesOnly) {
   EXPECT_EQ(r.of("counter_set")[0].at("ranges"), 6);
 }
 
+TEST_F(ProgramTest, AMetricAskedForByNameWithoutAValueCostsThatKernelNothingElse) {
+  plan_.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum"};
+  begin<ProgramCounter>(int64_t{2});
+  gpu_.spoil = [](SessionValues& v) { v.ranges.front().values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  for (int i = 0; i < 4; ++i) gpu_.launch("_Z1av");  // two sessions
+  collector_->process_ends();
+  const auto r = lines();
+  EXPECT_EQ(r.missing("counter_set_failed"), 0);
+  EXPECT_EQ(r.missing("metric_without_value"), 2);
+  ASSERT_EQ(r.of("counters").size(), 4u);
+  const auto sets = r.of("counter_set");
+  ASSERT_EQ(sets.size(), 2u) << "one for both sessions";
+  for (const auto& set : sets) EXPECT_EQ(set.at("ranges"), 2);
+  EXPECT_EQ(r.of("counters")[2].at("set"), sets[1].at("name"));
+  EXPECT_EQ(r.of("counters")[3].at("set"), "core");
+}
+
 TEST_F(ProgramTest, WithoutPermissionTheProgramRunsOnAndOneRowSaysWhy) {
   begin<ProgramCounter>(int64_t{3});
   gpu_.fail_enable = Failure{"counters_unavailable", "35"};

@@ -28,9 +28,10 @@ class StepCollectorTest : public ::testing::Test {
   }
   ~StepCollectorTest() override { std::filesystem::remove(path_); }
 
-  void begin(std::vector<PhasePlan> phases) {
+  void begin(std::vector<PhasePlan> phases, std::vector<std::string> metrics = {}) {
     CollectPlan plan;
     plan.phases = std::move(phases);
+    plan.metrics = std::move(metrics);
     recorder_ = std::make_unique<Recorder>(path_);
     StepCollector::Hooks hooks;
     hooks.phase = [this](Phase p) { phases_.push_back(p); };
@@ -234,6 +235,52 @@ TEST_F(StepCollectorTest, AnInfiniteValueSpoilsTheSetToo) {
   step();
   EXPECT_THAT(lines().of("counters"), IsEmpty());
   EXPECT_EQ(lines().missing("counter_set_failed"), 1);
+}
+
+// A hit rate of a kernel that read nothing: all kernels lost all their counters.
+TEST_F(StepCollectorTest, AMetricAskedForByNameWithoutAValueCostsThatKernelNothingElse) {
+  begin({{Phase::counters, 1}}, {"gpu__time_duration.sum", "dram__bytes_read.sum"});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[2].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  step();
+  const auto r = lines();
+  EXPECT_EQ(r.missing("counter_set_failed"), 0);
+  EXPECT_EQ(r.missing("metric_without_value"), 1);
+  EXPECT_EQ(r.of("missing")[0].at("detail"), "dram__bytes_read.sum of 1 kernels");
+  const auto sets = r.of("counter_set");
+  ASSERT_EQ(sets.size(), 2u);
+  EXPECT_EQ(sets[0].at("name"), "core");
+  EXPECT_EQ(sets[0].at("launches"), 3);
+  EXPECT_EQ(sets[0].at("ranges"), 3);
+  EXPECT_EQ(sets[1].at("metrics"), nlohmann::json({"gpu__time_duration.sum"}));
+  EXPECT_EQ(sets[1].at("launches"), 1);
+  const auto counters = r.of("counters");
+  ASSERT_EQ(counters.size(), 4u);
+  EXPECT_EQ(counters[2].at("set"), sets[1].at("name"));
+  EXPECT_EQ(counters[2].at("values").size(), 1u);
+  EXPECT_EQ(counters[3].at("set"), "core");
+}
+
+TEST_F(StepCollectorTest, OurOwnSetsAreNumbersOfEveryKernel) {
+  begin({{Phase::counters, 1}}, {"set:tf32"});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[2].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  step();
+  EXPECT_THAT(lines().of("counters"), IsEmpty());
+  EXPECT_EQ(lines().missing("counter_set_failed"), 1);
+}
+
+TEST_F(StepCollectorTest, APassForWhichAMetricAskedForByNameHasNoValueKeepsItsOthers) {
+  begin({{Phase::pass_counters, 1}}, {"gpu__time_duration.sum", "dram__bytes_read.sum"});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[1].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  push("step");
+  op("forward/0/qkv", {"a"});
+  op("backward/1/qkv", {"c"});
+  pop();
+  const auto r = lines();
+  EXPECT_EQ(r.missing("counter_set_failed"), 0);
+  EXPECT_EQ(r.missing("metric_without_value"), 1);
+  ASSERT_EQ(r.of("counters").size(), 2u);
+  EXPECT_EQ(r.of("counters")[0].at("values").size(), 2u);
+  EXPECT_EQ(r.of("counters")[1].at("values").size(), 1u);
 }
 
 TEST_F(StepCollectorTest, FailedAndCapturedLaunchesAreNoRanges) {

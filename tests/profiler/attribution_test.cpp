@@ -224,6 +224,29 @@ TEST(Attribution, AStepThatLaunchedMoreThanTheOneShownHasNoMedianWithIt) {
   EXPECT_FALSE(is_missing(attribute(r, fixture::input())->missing, "kernel_sequence_changed"));
 }
 
+// A copy of the next batch on a stream of its own: the step began with it, and the kernels of the step before stood in its idle time.
+TEST(Attribution, AStepThatBeginsBeforeTheOneBeforeHasEndedIsNamed) {
+  Recording r = fixture::recording(kThree);
+  EXPECT_FALSE(is_missing(attribute(r, fixture::input())->missing, "steps_overlap"));
+  StepRecord before = r.steps.front();
+  const int64_t length = before.gpu_end_ns - before.gpu_begin_ns;
+  before.step -= 1;
+  const auto said = [&](int64_t overlap_ns, int64_t begins_before_ns) {
+    Recording both = r;
+    StepRecord s = before;
+    s.gpu_begin_ns -= begins_before_ns;
+    s.gpu_end_ns = r.steps.front().gpu_begin_ns + overlap_ns;
+    both.steps.insert(both.steps.begin(), s);
+    const auto a = attribute(both, fixture::input());
+    for (const MissingRecord& m : a->missing)
+      if (m.name == "steps_overlap") return m.detail;
+    return std::string();
+  };
+  EXPECT_EQ(said(-1000, length), "");
+  EXPECT_EQ(said(length / 400, length), "") << "programmatic dependent launch";
+  EXPECT_EQ(said(100'000, length), "step 12 of 0.352 ms on the GPU and a neighbour run at once for up to 0.100 ms");
+}
+
 TEST(Attribution, MediansThatDoNotAddUpGiveWayToOneStepAndSaySo) {
   Recording r = fixture::recording(kThree);
   for (int64_t i = 0; i < 3; ++i) r.stats.push_back({Activity::kernel, i, 5, 300'000, 300'000, 1, 900'000});

@@ -202,6 +202,29 @@ TEST(Counters, SeveralSetsComplementEachOther) {
   EXPECT_DOUBLE_EQ(*pass_group(*a, "forward")->sums.dram_read_bytes, 11e6);
 }
 
+// One ratio of nothing by nothing, asked for by --metric, took the counters of every kernel with it.
+TEST(Counters, AKernelForWhichAMetricHasNoValueKeepsItsOthers) {
+  Recording r = fixture::recording(kTwo);
+  CounterSet part = r.counter_sets[0];
+  const auto occupancy = std::find(part.metrics.begin(), part.metrics.end(), "sm__warps_active.avg.pct_of_peak_sustained_active");
+  r.counters[1].values.erase(r.counters[1].values.begin() + (occupancy - part.metrics.begin()));
+  part.metrics.erase(occupancy);
+  part.name = r.counters[1].set = "core in part, 1";
+  part.launches = part.ranges = r.counter_sets[0].launches = r.counter_sets[0].ranges = 1;
+  r.counter_sets.push_back(part);
+  const auto a = attribute(r, fixture::input());
+  EXPECT_FALSE(is_missing(a->missing, "counter_sequence_mismatch"));
+  EXPECT_EQ(a->counted_steps, 1);
+  EXPECT_TRUE(pass_group(*a, "forward")->sums.dram_read_bytes);
+  EXPECT_TRUE(a->launches[0].counters.occupancy_pct);
+  EXPECT_FALSE(a->launches[1].counters.occupancy_pct);
+  EXPECT_FALSE(pass_group(*a, "forward")->sums.occupancy_pct);
+
+  r.counters.pop_back();
+  r.counter_sets[1].launches = r.counter_sets[1].ranges = 0;
+  EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "counter_sequence_mismatch")) << "a step is counted whole";
+}
+
 TEST(Counters, AKernelThatTookAnotherTimeWhileCountedIsFlagged) {
   Recording r = fixture::recording(kTwo);
   r.environment.clear();
