@@ -66,45 +66,6 @@ void run_commands(const RunFlags& f, experiments::ExperimentSession& session, co
   tell(document, f, exit_code);
 }
 
-// Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
-void check_arguments(const Experiment& e) {
-  const auto settled = [&](const experiments::Workload& w, char arm) {
-    Command parser;
-    TrainerFlags flags;
-    add_trainer_flags(parser, flags);
-    ExchangeFlags exchange;
-    const int64_t gpus = experiments::gpus_of(e, w, arm);
-    const bool several = gpus > 1;
-    if (several) add_exchange_flags(parser, exchange);
-    try {
-      parser.parse(experiments::trainer_arguments(e, w, arm));
-      settle(flags);
-      gpt2::check_run(trainer_options(flags), loop_options(flags));
-    } catch (const InputError& error) {
-      throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
-    }
-    std::vector<std::string> all = as_arguments(flags, flags.steps);
-    if (flags.trainer != "mixed") std::erase(all, "--deterministic");  // the others repeat bit for bit with and without it
-    if (several) {
-      const std::vector<std::string> of_ranks = as_arguments(exchange);
-      all.insert(all.end(), of_ranks.begin(), of_ranks.end());
-      all.insert(all.end(), {"--gpus", std::to_string(gpus)});
-    }
-    return all;
-  };
-  std::set<std::string> workloads;
-  for (const experiments::Workload& w : e.workloads) {
-    if (!workloads.insert(w.text()).second) throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
-    const auto a = settled(w, 'A');
-    // Another program's flags and variants are that program's to refuse; its gate comes before its first step.
-    if (!experiments::sources_of(e, 'B').here()) continue;
-    const auto b = settled(w, 'B');
-    if (!e.frozen_baseline() && a == b)
-      throw InputError(
-          fmt::format("{}: `{}` changes nothing: both arms would run `stepscope {}`", e.file.string(), e.change_text, fmt::join(b, " ")));
-  }
-}
-
 // Such arms are started with a number of steps and run to their end.
 void say_what_whole_programs_ignore(const RunFlags& f, const std::vector<Experiment>& experiments) {
   std::vector<std::string> flags, names;
@@ -125,6 +86,48 @@ void check_again(const std::string& words, const std::vector<Experiment>& experi
 }
 
 }  // namespace
+
+void check_arguments(const Experiment& e) {
+  std::vector<std::string> idle;  // why variants of the arm that was settled last have no effect
+  const auto settled = [&](const experiments::Workload& w, char arm) {
+    Command parser;
+    TrainerFlags flags;
+    add_trainer_flags(parser, flags);
+    ExchangeFlags exchange;
+    add_exchange_flags(parser, exchange);
+    const int64_t gpus = experiments::gpus_of(e, w, arm);
+    const bool several = gpus > 1;
+    try {
+      parser.parse(experiments::trainer_arguments(e, w, arm));
+      if (!several) only_these(exchange.arguments, {}, "this arm trains on one GPU; expected a workload with `gpus: 2` or more");
+      settle(flags);
+      if (several) check_exchange(exchange, flags.trainer);
+      gpt2::check_run(trainer_options(flags), loop_options(flags));
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
+    }
+    idle = leave_out_idle_variants(flags, gpus);
+    std::vector<std::string> all = as_arguments(flags, flags.steps);
+    if (flags.trainer != "mixed") std::erase(all, "--deterministic");  // the others repeat bit for bit with and without it
+    if (several) {
+      const std::vector<std::string> of_ranks = as_arguments(exchange);
+      all.insert(all.end(), of_ranks.begin(), of_ranks.end());
+      all.insert(all.end(), {"--gpus", std::to_string(gpus)});
+    }
+    return all;
+  };
+  std::set<std::string> workloads;
+  for (const experiments::Workload& w : e.workloads) {
+    if (!workloads.insert(w.text()).second) throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
+    const auto a = settled(w, 'A');
+    // Another program's flags and variants are that program's to refuse; its gate comes before its first step.
+    if (!experiments::sources_of(e, 'B').here()) continue;
+    const auto b = settled(w, 'B');
+    if (!e.frozen_baseline() && a == b)
+      throw InputError(fmt::format("{}: `{}` changes nothing{}: both arms would run `stepscope {}`", e.file.string(), e.change_text,
+                                   idle.empty() ? "" : fmt::format(" ({})", fmt::join(idle, ", ")), fmt::join(b, " ")));
+  }
+}
 
 void add_verdict_flags(Command& c, VerdictFlags& f, PairsOf of, const std::string& out_help) {
   c.add_option("--out", f.out, out_help);

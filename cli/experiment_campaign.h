@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/experiment_flags.h"
 #include "cli/trainer_flags.h"
+#include "experiments/plan/experiment_file.h"
 
 namespace cli {
 
@@ -30,6 +31,9 @@ struct SinceFlags : VerdictFlags {
   TrainerFlags trainer;
   std::string revision;
 };
+
+// Throws InputError for flags that the `train` command would refuse, and for a change that changes nothing, before any arm is gated.
+void check_arguments(const experiments::Experiment& experiment);
 
 // Arm A is built from the revision, arm B is this program.
 void run_since(const SinceFlags& flags, const CommandLine& line, int& exit_code);

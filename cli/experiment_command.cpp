@@ -73,7 +73,18 @@ struct Listed {
   std::string unreadable;                  // why it is there and not `verdict`
   std::vector<std::string> stale;          // why it no longer holds
   std::string no_patch;                    // why the patch does not apply to this tree
+  std::string refused;                     // why `run` would refuse it
 };
+
+std::string why_refused(const Experiment& e) {
+  try {
+    check_arguments(e);
+  } catch (const InputError& error) {
+    const std::string sentence = error.what(), file = e.file.string() + ": ";
+    return sentence.starts_with(file) ? sentence.substr(file.size()) : sentence;
+  }
+  return "";
+}
 
 // Throws stepscope::InputError where its verdict cannot be read.
 std::optional<VerdictDocument> last_verdict_in_its_folder(const Experiment& e, const fs::path& folder) {
@@ -85,7 +96,7 @@ std::optional<VerdictDocument> last_verdict_in_its_folder(const Experiment& e, c
 }
 
 Listed look_up(const Experiment& e, const fs::path& root, const std::string& device) {
-  Listed out{e, std::nullopt, "", {}, e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch)};
+  Listed out{e, std::nullopt, "", {}, e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch), why_refused(e)};
   try {
     out.verdict = last_verdict_in_its_folder(e, studies(root));
   } catch (const InputError& error) {
@@ -103,6 +114,7 @@ ordered_json json_row(const Listed& l) {
       row["workloads"].push_back({{"workload", w.workload}, {"verdict", name(w.verdict)}, {"sentence", w.sentence}});
   }
   if (!l.no_patch.empty()) row["patch_does_not_apply"] = l.no_patch;
+  if (!l.refused.empty()) row["refused"] = l.refused;
   if (!l.unreadable.empty()) row["unreadable"] = l.unreadable;
   return row;
 }
@@ -110,6 +122,7 @@ ordered_json json_row(const Listed& l) {
 void print(const Listed& l) {
   fmt::print("{}\n  {}\n  change: {}\n", l.experiment.name, l.experiment.question, l.experiment.change_text);
   if (!l.no_patch.empty()) fmt::print("  the patch does not apply to this tree: {}\n", l.no_patch);
+  if (!l.refused.empty()) fmt::print("  it cannot run: {}\n", l.refused);
   if (!l.verdict) {
     fmt::print("  {}\n", l.unreadable.empty() ? "never run" : "its verdict cannot be read");
     return;

@@ -171,6 +171,23 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
   return out;
 }
 
+std::vector<std::string> leave_out_idle_variants([[maybe_unused]] TrainerFlags& f, [[maybe_unused]] int64_t ranks) {
+  std::vector<std::string> why;
+#ifdef STEPSCOPE_WITH_CUDA
+  if (f.variants.empty()) return why;  // as in check_variants
+  const auto facts = f.trainer == "fp32"    ? fp32::fp32_variant_facts()
+                     : f.trainer == "mixed" ? mixed::mixed_variant_facts()
+                                            : std::vector<gpt2::VariantFacts>();
+  std::erase_if(f.variants, [&](const std::string& text) {
+    const auto fact = std::ranges::find_if(facts, [&](const gpt2::VariantFacts& v) { return v.slot + "=" + v.name == text; });
+    if (fact == facts.end() || !(fact->needs_ranks ? ranks == 1 : fact->is_default)) return false;
+    why.push_back(fmt::format("{} is {}", text, fact->needs_ranks ? "for several GPUs" : "the default"));
+    return true;
+  });
+#endif
+  return why;
+}
+
 void add_shards(stepscope::NamedFiles& files, const char* flag, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     try {

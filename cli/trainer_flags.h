@@ -77,6 +77,10 @@ std::vector<std::string> arguments_beyond_defaults(const TrainerFlags& flags);
 // {"op=name", …} of --variant as a map; throws InputError for another form and for an op given twice.
 std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts);
 
+// Takes variants away that the step has without them, and returns why, one sentence each: the default of a slot, and of a process alone
+// (`ranks` is 1) what ranks do among themselves. The default of such a slot stays with several ranks, because another may take its place there.
+std::vector<std::string> leave_out_idle_variants(TrainerFlags& flags, int64_t ranks);
+
 // What the trainer is built from; throws InputError for an unknown model, a bad variant or an absurd shape.
 gpt2::TrainerOptions trainer_options(const TrainerFlags& flags);
 // Throws InputError for anything unknown or absurd, MachineError when this machine cannot run it (no GPU, not enough memory).

@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <sstream>
 
+#include "base/encoding.h"
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "base/yaml_document.h"
 #include "gpt2/config.h"
 #include "gpt2/distributed/bucket_size.h"
@@ -120,6 +124,19 @@ class Reader {
   fs::path file_;
 };
 
+// Its words go into verdict.json, which holds UTF-8 alone: other bytes would end the command behind the measurement.
+void require_utf8(const std::string& yaml, const fs::path& file) {
+  if (const std::string problem = stepscope::not_utf8(yaml, file.string()); !problem.empty())
+    throw InputError(fmt::format("{}: {}", file.string(), problem));
+  std::istringstream lines(yaml);
+  std::string line;
+  for (int n = 1; std::getline(lines, line); ++n)
+    if (stepscope::as_json_holds(line) != line)
+      throw InputError(fmt::format(
+          "{}:{}: bytes that are no UTF-8, expected UTF-8; `iconv -f LATIN1 -t UTF-8 {} > NEW` converts letters of Western Europe",
+          file.string(), n, file.string()));
+}
+
 std::string change_text(const Experiment& e) {
   std::vector<std::string> parts;
   if (!e.patch.empty()) parts.push_back(fmt::format("patch {}", e.patch.filename().string()));
@@ -216,11 +233,12 @@ std::string Workload::text() const {
 
 Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   const Reader r(file);
+  require_utf8(yaml, file);
   YAML::Node root;
   try {
     root = stepscope::only_yaml_document(yaml, [&](const YAML::Node& at, const std::string& text) { r.fail(at, text); });
   } catch (const YAML::Exception& e) {
-    throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, e.msg));
+    throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, stepscope::yaml_problem(yaml, e)));
   }
   r.expect_map(
       root, "experiment",
@@ -297,7 +315,12 @@ Experiment find_experiment(const fs::path& folder, const std::string& name) {
   if (fs::exists(file)) return read_experiment(file);
   std::vector<std::string> known;  // by their files: one that cannot be read is not what was asked for
   for (const fs::path& other : experiment_files(folder)) known.push_back(other.stem().string());
-  throw InputError(fmt::format("no experiment '{}' in {}; known: {}", name, folder.string(),
+  const fs::path misnamed = folder / (fs::path(name).extension() == ".yml" ? name : name + ".yml");
+  const std::string nearest = stepscope::nearest_word(name, known);
+  throw InputError(fmt::format("no experiment '{}' in {}{}; known: {}", name, folder.string(),
+                               fs::exists(misnamed) ? fmt::format("; {} is there, expected the ending .yaml", misnamed.filename().string())
+                               : !nearest.empty()   ? "; the nearest is " + nearest
+                                                    : "",
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 

@@ -56,7 +56,7 @@ class Parser {
     try {
       root_ = stepscope::only_yaml_document(yaml, [&](const YAML::Node& at, const std::string& what) { fail(at, what); });
     } catch (const YAML::Exception& e) {
-      throw stepscope::InputError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
+      throw stepscope::InputError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, stepscope::yaml_problem(yaml, e)));
     }
   }
 

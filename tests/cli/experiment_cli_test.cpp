@@ -124,6 +124,23 @@ TEST_F(ExperimentCli, list_says_which_patch_does_not_apply) {
   EXPECT_THAT(json::parse(run("list --json").out).at(0).at("patch_does_not_apply"), HasSubstr("patch failed: gpt2/reference/a.h:1"));
 }
 
+// Without a GPU nobody else says so before `run`, on the machine that is lent for it.
+TEST_F(ExperimentCli, list_says_what_run_would_refuse) {
+  EXPECT_THAT(run("list").out, ::testing::Not(HasSubstr("it cannot run")));
+  put("cpu-odd", "flags: {bogus: 1}");
+  EXPECT_THAT(run("list").out, HasSubstr("change: --bogus 1\n  it cannot run: arm B, tiny B=1 T=16: unknown here: --bogus 1\n  never run"));
+  EXPECT_THAT(json::parse(run("list --json").out).at(0).at("refused"), HasSubstr("unknown here: --bogus 1"));
+}
+
+// A variant or flag that was renamed, or has become the default, is renamed in its experiment too.
+TEST_F(ExperimentCli, would_run_every_experiment_of_this_tree) {
+  for (const auto& entry : fs::directory_iterator(fs::path(SOURCE_DIR) / "experiments/studies"))
+    if (entry.is_regular_file()) fs::copy(entry.path(), root_ / "experiments/studies");
+  const json all = json::parse(run("list --json").out);
+  EXPECT_GT(all.size(), 40u);
+  for (const json& e : all) EXPECT_FALSE(e.contains("refused")) << "experiments/studies/" << e["name"] << ".yaml: " << e["refused"];
+}
+
 TEST_F(ExperimentCli, a_tree_without_experiments_is_bad_input_and_stays_as_it_is) {
   fs::remove_all(root_ / "experiments");
   for (const char* command : {"list", "check", "index", "run --all", "run --all --changed"}) {
@@ -466,8 +483,14 @@ TEST_F(ExperimentCli, arms_of_several_gpus_take_the_flags_of_ranks) {
   EXPECT_EQ(asked("flags: {gpus: 2}", "").exit_code, 3) << "one GPU against two";
   const Outcome alone = asked("flags: {bucket-mib: 110}", "");
   EXPECT_EQ(alone.exit_code, 2);
-  EXPECT_THAT(alone.err, HasSubstr("--bucket-mib"));
+  EXPECT_THAT(alone.err, HasSubstr("--bucket-mib: this arm trains on one GPU; expected a workload with `gpus: 2` or more"));
   EXPECT_THAT(asked("flags: {bucket-mib: 0}", ", gpus: 2").err, HasSubstr("changes nothing"));
+  EXPECT_THAT(asked("flags: {communicator: peer, nccl-blocks: 16}\ncompound: true", ", gpus: 2").err, HasSubstr("--nccl-blocks 16"));
+#ifdef STEPSCOPE_WITH_CUDA
+  EXPECT_THAT(asked("variant: {communication: zero1}", "").err, HasSubstr("changes nothing (communication=zero1 is for several GPUs)"));
+  EXPECT_THAT(asked("variant: {zero_grad: overwrite}", "").err, HasSubstr("changes nothing (zero_grad=overwrite is the default)"));
+  EXPECT_EQ(asked("variant: {zero_grad: overwrite}\ncommon: {variant: {zero_grad: memset}}", "").exit_code, 3) << "arm A has another";
+#endif
   fs::remove(root_ / "experiments/studies/ranks.yaml");
 }
 

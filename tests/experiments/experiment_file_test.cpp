@@ -212,6 +212,26 @@ TEST(experiment_file, holds_one_document) {
   EXPECT_THAT(error_of(kGood + "---\n[unclosed"), HasSubstr("x.yaml:13"));
 }
 
+// yaml-cpp calls each an illegal map value.
+TEST(experiment_file, with_a_tab_or_a_colon_in_a_text_is_told_what_to_write) {
+  EXPECT_THAT(error_of(replaced(kGood, "  saving_ms", "\tsaving_ms")),
+              HasSubstr("x.yaml:7: illegal map value: a tab stands before the text of this line, expected spaces alone"));
+  EXPECT_THAT(error_of(replaced(kGood, "Is it faster?", "Fused: is it faster?")),
+              HasSubstr("x.yaml:1: illegal map value: expected a text with `: ` in it in quotes or behind `>-`"));
+  EXPECT_EQ(error_of(replaced(kGood, "Is it faster?", "\"Fused: is it faster?\"")), "");
+}
+
+// A verdict of it could not be written: nlohmann's JSON ends the command at such a byte.
+TEST(experiment_file, is_utf8) {
+  EXPECT_EQ(
+      error_of(replaced(kGood, "One pass", "Une passe d\xe9j\xe0")),
+      "x.yaml:2: bytes that are no UTF-8, expected UTF-8; `iconv -f LATIN1 -t UTF-8 x.yaml > NEW` converts letters of Western Europe");
+  std::string wide = "\xFF\xFE";
+  for (const char c : kGood) (wide += c) += '\0';
+  EXPECT_THAT(error_of(wide), HasSubstr("x.yaml: the text is UTF-16, expected UTF-8"));
+  EXPECT_EQ(error_of("\xEF\xBB\xBF" + replaced(kGood, "One pass", "Une passe d\xC3\xA9j\xC3\xA0")), "");
+}
+
 TEST(experiment_file, names_a_trainer_that_an_arm_can_run) {
   for (const char* none : {"foo", "auto"})
     EXPECT_EQ(error_of(replaced(kGood, "trainer: fp32", std::string("trainer: ") + none)),
@@ -231,13 +251,17 @@ TEST(experiment_files, are_files_and_an_unknown_name_is_told_which_there_are) {
     }
     return std::string();
   };
-  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: none");
+  EXPECT_EQ(sentence("other"), "no experiment 'other' in " + folder.string() + "; known: none");
   for (const char* name : {"b.yaml", "a.yaml", "a.patch"}) std::ofstream(folder / name) << kGood;
   std::filesystem::create_directory(folder / "folder.yaml");
-  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: a, b");
+  EXPECT_EQ(sentence("other"), "no experiment 'other' in " + folder.string() + "; known: a, b");
   EXPECT_EQ(read_experiments(folder).size(), 2u);
   std::ofstream(folder / "broken.yaml") << "question: Q?\n";
-  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: a, b, broken");
+  EXPECT_EQ(sentence("other"), "no experiment 'other' in " + folder.string() + "; known: a, b, broken");
+  EXPECT_EQ(sentence("borken"), "no experiment 'borken' in " + folder.string() + "; the nearest is broken; known: a, b, broken");
+  std::ofstream(folder / "other.yml") << kGood;
+  for (const char* name : {"other", "other.yml"})
+    EXPECT_THAT(sentence(name), HasSubstr("; other.yml is there, expected the ending .yaml; known: a, b")) << name;
   std::filesystem::remove_all(folder);
 }
 

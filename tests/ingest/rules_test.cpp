@@ -135,6 +135,9 @@ TEST(Rules, ErrorsNameLineAndCause) {
               HasSubstr("no section is named"));
   EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
   EXPECT_THAT(rules_error_of("a: [b\n"), HasSubstr("not YAML"));
+  EXPECT_THAT(rules_error_of("schema: x\nrules:\n\t- a: b\n"), HasSubstr("line 3: not YAML: "));
+  EXPECT_THAT(rules_error_of("schema: x\nrules:\n\t- a: b\n"),
+              HasSubstr(": a tab stands before the text of this line, expected spaces alone"));
   EXPECT_THAT(rules_error_of("- 1\n"), HasSubstr("expected a map"));
   EXPECT_THAT(rules_error_of(""), HasSubstr("expected a map"));
   const std::string whole = kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv}\n");
