@@ -56,10 +56,10 @@ bool cudnn_here() { return !why_no_cudnn().has_value(); }
 bool can_run(const std::string& name) { return cudnn_here() || !(name.starts_with("cudnn") || name == "measured"); }
 
 TEST(MixedVariants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
-  ASSERT_EQ(variant_table().size(), kMembers.size());
+  ASSERT_EQ(variant_table().size(), kMembers.size()) << "kMembers of this test has a line for every slot";
   const VariantChoice defaults = choose_variants({}, false);
   for (const gpt2::VariantInfo& row : variant_table()) {
-    ASSERT_TRUE(kMembers.contains(row.slot)) << row.slot;
+    ASSERT_TRUE(kMembers.contains(row.slot)) << row.slot << ": kMembers of this test has a line for every slot";
     for (const std::string& name : row.names) {
       if (!can_run(name)) continue;
       const VariantChoice choice = choose_variants({{row.slot, name}}, false);

@@ -5,6 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +55,27 @@ TEST(OpsCInterface, ListsTheVariantsThatStandAlone) {
     EXPECT_EQ(classifiers.front(), "kept_sum") << "the default comes first";
   }
   EXPECT_FALSE(json["fp32"].contains("zero_grad"));
+}
+
+// Where there is no PyTorch nobody imports that file, and a variant that is missing there cannot be given to PyTorch.
+TEST(OpsCInterface, AndPythonHasANameForEach) {
+  std::ifstream in(SOURCE_DIR "/python/stepscope/_variants.py");
+  const std::string python{std::istreambuf_iterator<char>(in), {}};
+  const auto json = nlohmann::json::parse(stepscope_ops_variants());
+  std::map<std::string, std::set<std::string>> library;
+  for (const char* storage : {"fp32", "mixed"})
+    for (const auto& [slot, names] : json[storage].items())
+      for (const auto& name : names) library[slot].insert(name.get<std::string>());
+  for (const auto& [slot, names] : library) {
+    std::smatch row;
+    ASSERT_TRUE(std::regex_search(python, row, std::regex("\n    \"" + slot + R"re(": \[([^\]]*)\])re")))
+        << slot << " stands in no line of ALONE";
+    const std::string listed = row[1];
+    static const std::regex word("\"([a-z0-9_]+)\"");
+    std::set<std::string> in_python;
+    for (std::sregex_iterator i(listed.begin(), listed.end(), word), end; i != end; ++i) in_python.insert((*i)[1]);
+    EXPECT_EQ(in_python, names) << "ALONE of python/stepscope/_variants.py, " << slot;
+  }
 }
 
 TEST(OpsCLayernorm, RefusesWhatNoKernelTakes) {
