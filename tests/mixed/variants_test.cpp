@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/matmul.h"
 #include "mixed/product_tiles.h"
 #include "mixed/trainer.h"
 #include "mixed/variant_rows.h"
