@@ -88,8 +88,10 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
 void compare_devices(const ScalingFlags& f, const profiler::ProfileDocument& d, const profiler::LinkCeilings& links) {
   const std::string measured_on = links.device.empty() ? "a device without a name" : links.device;
   if (d.collection.producer == "cpu") {
-    if (!links.device.empty() && links.device != "host memory")  // as `doctor --gpus` says of ranks on the CPU
-      say(fmt::format("{} is of a CPU and {} of {}, so this is no prediction of either", f.profile, f.links, links.device));
+    if (links.device == "host memory")  // as `doctor --gpus` says of ranks on the CPU
+      say(fmt::format("{} and {} are of a CPU, so this predicts nothing about GPUs", f.profile, f.links));
+    else
+      say(fmt::format("{} is of a CPU and {} of {}, so this is no prediction of either", f.profile, f.links, measured_on));
     return;
   }
   if (!d.environment.gpu)

@@ -234,6 +234,7 @@ TEST(Sustained, SaysWhyItDidNotBecomeWarm) {
   EXPECT_EQ(d.timing.states.size(), 1u);
   ASSERT_TRUE(fixture::missing_row(d, "sustained_not_measured"));
   EXPECT_THAT(fixture::missing_row(d, "sustained_not_measured")->detail, HasSubstr("less than two windows"));
+  EXPECT_THAT(fixture::missing_row(d, "sustained_not_measured")->advice, HasSubstr("where a GPU ran")) << "more steps help no CPU";
 }
 
 // A foreign program has its step ranges and nothing else.

@@ -203,7 +203,9 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   EXPECT_GT(steps[1]["collectives"].size(), 3u);
   EXPECT_THAT(scaling.err, HasSubstr("links.json does not say what work beside communication loses"));
   const Outcome by_hand = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 2 --inflation 10");
-  EXPECT_EQ(by_hand.err, "") << "told by hand";
+  EXPECT_EQ(by_hand.err,
+            "stepscope: " + file("single.json") + " and " + file("links.json") + " are of a CPU, so this predicts nothing about GPUs\n")
+      << "and what work loses was told by hand";
   const std::string strong = "scaling " + file("single.json") + " --ceilings " + file("links.json") + " --strong --inflation 0 ";
   const Outcome shares = stepscope(strong + "--gpus 1,2,4 --global-tokens 2048 --json");
   ASSERT_EQ(shares.exit_code, 0) << shares.err;
@@ -230,7 +232,7 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const std::string limited = "scaling " + file("limit.json") + " --gpus 2 --inflation 0 --json --ceilings ";
   EXPECT_THAT(stepscope(limited + file("links.json")).err, HasSubstr("links.json does not say what the power of its links takes from it"));
   const Outcome powered = stepscope(limited + file("awake.json"));
-  EXPECT_EQ(powered.err, "");
+  EXPECT_THAT(powered.err, ::testing::Not(HasSubstr("the power of its links")));
   const json with_power = json::parse(powered.out)["steps"][0];
   // On a busy machine a step has stretches in which links would sleep: all work beyond 50 ms, at most.
   const double awake_ns = with_power["awake_ns"], work_ns = with_power["work_ns"];
@@ -339,7 +341,11 @@ TEST_F(Scaling, a_sweep_of_anything_but_the_profiles_gpu_is_refused) {
   json cpu = profile_, host = links_;
   cpu["collection"]["producer"] = "cpu";
   host["device"] = "host memory";
-  EXPECT_EQ(scaling("--gpus 2", cpu, host).exit_code, 0) << "to try the command with";
+  const Outcome tried = scaling("--gpus 2", cpu, host);
+  EXPECT_EQ(tried.exit_code, 0) << "to try the command with";
+  EXPECT_THAT(tried.err, HasSubstr("one.json and " + file("links.json") + " are of a CPU, so this predicts nothing about GPUs"));
+  host["device"] = "";
+  EXPECT_THAT(scaling("--gpus 2", cpu, host).err, HasSubstr("of a device without a name, so this is no prediction of either"));
 }
 
 TEST_F(Scaling, says_of_which_collectives_it_does_not_know_what_work_beside_them_loses) {
