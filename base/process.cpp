@@ -71,12 +71,16 @@ pid_t start_process(const std::vector<std::string>& argv, const std::map<std::st
 
   // A pipe that closes on exec: if exec fails, the child sends errno through it.
   int failure[2];
-  if (pipe2(failure, O_CLOEXEC) != 0) throw std::runtime_error(fmt::format("pipe: {}", std::strerror(errno)));
+  if (pipe2(failure, O_CLOEXEC) != 0)
+    throw MachineError(
+        fmt::format("cannot start '{}': pipe: {}; `ulimit -n` says how many files a process may have open", argv[0], std::strerror(errno)));
   const gpt2::Descriptor from_child(failure[0]);
   gpt2::Descriptor to_parent(failure[1]);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
+  if (pid < 0)
+    throw MachineError(
+        fmt::format("cannot start '{}': fork: {}; `ulimit -u` says how many processes a user may have", argv[0], std::strerror(errno)));
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);  // the parent died before prctl took effect

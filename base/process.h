@@ -13,7 +13,7 @@ namespace stepscope {
 // Starts argv[0] (looked up in PATH) with `environment` added to ours and returns once the program runs. `prepare` runs in the child
 // before the program does (signals, descriptors); it may only call what is allowed between fork and exec of a threaded program.
 // The child is killed when the thread that started it dies. Throws stepscope::InputError when there is no such program or it cannot be
-// started, and leaves no child behind then. The caller waits for the child.
+// started, MachineError when the system gives no process or pipe, and leaves no child behind then. The caller waits for the child.
 pid_t start_process(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
                     const std::function<void()>& prepare = {});
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,24 @@ TEST(Process, AProgramThatCannotBeStartedIsAnErrorAndLeavesNoChild) {
   }
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+// It was no fault of whoever named the program, nor of this one.
+TEST(Process, AMachineThatGivesNoPipeIsSaidToBeTheReason) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string said = "it was started";
+  try {
+    start_process({"true"}, {});
+  } catch (const MachineError& e) {
+    said = e.what();
+  } catch (const std::exception& e) {
+    said = std::string("no MachineError: ") + e.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(said, "cannot start 'true': pipe: Too many open files; `ulimit -n` says how many files a process may have open");
 }
 
 TEST(Process, TheChildHoldsNothingThatWouldKeepTheParentWaiting) {
