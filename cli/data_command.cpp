@@ -68,6 +68,7 @@ void refuse_another_model(const gpt2::MappedFile& file, const std::filesystem::p
 }
 
 void check(const std::string& path) {
+  gpt2::refuse_another_form(path);
   const gpt2::MappedFile file(path);
   int32_t magic = 0;
   if (file.bytes().size() < sizeof magic)

@@ -74,18 +74,6 @@ std::filesystem::path trained_weights(const std::filesystem::path& folder) {
   return std::filesystem::is_regular_file(file, absent) ? file : std::filesystem::path();
 }
 
-// A folder that training left, and the two forms in which a model comes from Hugging Face: none begins with a magic number that would tell.
-void refuse_another_form(const std::filesystem::path& path) {
-  std::error_code absent;
-  const bool folder = std::filesystem::is_directory(path, absent);
-  if (const auto weights = folder ? trained_weights(path) : std::filesystem::path(); !weights.empty())
-    throw stepscope::InputError(fmt::format("{}: a folder, expected a checkpoint: its weights are {}", path.string(), weights.string()));
-  if (folder || path.extension() == ".safetensors")
-    throw stepscope::InputError(
-        fmt::format("{}: {}, expected a checkpoint; `stepscope data --import {} --out FILE.bin` makes one of Hugging Face's GPT-2",
-                    path.string(), folder ? "a folder" : "a safetensors file", path.string()));
-}
-
 MappedFile open_checkpoint(const std::filesystem::path& path) {
   refuse_another_form(path);
   MappedFile file(path);
@@ -101,6 +89,17 @@ void require_size(size_t found, int64_t expected, std::string_view what, const s
 }
 
 }  // namespace
+
+void refuse_another_form(const std::filesystem::path& path) {
+  std::error_code absent;
+  const bool folder = std::filesystem::is_directory(path, absent);
+  if (const auto weights = folder ? trained_weights(path) : std::filesystem::path(); !weights.empty())
+    throw stepscope::InputError(fmt::format("{}: a folder, expected a checkpoint: its weights are {}", path.string(), weights.string()));
+  if (folder || path.extension() == ".safetensors")
+    throw stepscope::InputError(
+        fmt::format("{}: {}, expected a checkpoint; `stepscope data --import {} --out FILE.bin` makes one of Hugging Face's GPT-2",
+                    path.string(), folder ? "a folder" : "a safetensors file", path.string()));
+}
 
 Checkpoint parse_checkpoint(std::span<const std::byte> bytes, const std::string& source) {
   ByteReader reader(bytes, source);

@@ -28,6 +28,9 @@ struct Checkpoint {
 };
 Checkpoint parse_checkpoint(std::span<const std::byte> file, const std::string& source);
 Checkpoint load_checkpoint(const std::filesystem::path& path);
+// Throws stepscope::InputError for a folder that training left and for the two forms in which a model comes from Hugging Face, and says
+// where or how to get the checkpoint: none begins with a magic number that would tell. load_checkpoint and checkpoint_config begin with it.
+void refuse_another_form(const std::filesystem::path& path);
 // The shape alone; the file's length is checked all the same.
 ModelConfig checkpoint_config(const std::filesystem::path& path);
 // Atomic. Returns the checksum (checksum.h) of the file written.

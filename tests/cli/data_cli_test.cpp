@@ -387,7 +387,8 @@ TEST_F(WeightsCli, a_folder_has_what_from_pretrained_needs_and_comes_back) {
 TEST_F(WeightsCli, where_a_checkpoint_is_read_a_model_of_hugging_face_is_told_from_it) {
   ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + file("hf")).exit_code, 0);
   for (const std::string& model : {file("hf"), file("hf/model.safetensors")}) {
-    for (const std::string& command : {std::string("train --steps 1 --model "), "data --out " + file("x") + " --export "}) {
+    for (const std::string& command :
+         {std::string("train --steps 1 --model "), "data --out " + file("x") + " --export ", std::string("data --check ")}) {
       const Outcome o = stepscope(command + model);
       EXPECT_EQ(o.exit_code, 2) << command;
       EXPECT_THAT(o.err, AllOf(HasSubstr(model + ": a "), HasSubstr("`stepscope data --import " + model + " --out FILE.bin`"))) << command;
