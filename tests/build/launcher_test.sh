@@ -141,6 +141,17 @@ GIVEN
 arguments=-R command=test launch "$folder/moved"
 [ $? = 2 ] && says "stepscope: test -R: expected a value behind it" || complain "test -R without a value is not refused"
 [ ! -e "$folder/moved/build/host/ninjas" ] || complain "wrong arguments are refused behind the build"
+# A word that is no command is told before the first build; the list is that of the sources, all of it.
+mkdir "$folder/moved/cli"
+cp "$here/cli/every_command.cpp" "$folder/moved/cli/"
+command=reprot launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/unbuilt"
+[ $? = 2 ] && says "stepscope: unknown command 'reprot'; expected test or one of doctor train " && [ ! -e "$folder/unbuilt" ] ||
+  complain "a word that is no command is built for"
+[ "$(sed 's/.* one of //' "$folder/said" | wc -w)" = "$(grep -c '^void add_.*_command(' "$here/cli/commands.h")" ] ||
+  complain "not every command is known before a build"
+command=report launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/unbuilt" && says "built for" || complain "a command is taken for none"
+command=reprot launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/unbuilt" && says "built for" || complain "the launcher judges a word where a program could"
+arguments=-N command=test launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/unbuilt2" && says "ctest lists" || complain "test is taken for no command"
 # With a GPU the first table comes from a smaller program; once there is the whole one, it is built and run.
 on_gpu() { command=$1 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/gpu" STEPSCOPE_CUDA="${cuda-}" "${@:2}"; }
 printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
