@@ -2,8 +2,8 @@
 """One-line changes of host code, each of which a test must notice. See run_mutants.sh for how to call it.
 
 A change costs one compilation and one link: the changed copy of a source file is compiled with the build's own command into a scratch
-folder and linked before the build's libraries, so that the linker no longer looks for that file's symbols in them. Neither the tree
-nor the build folder is written to.
+folder and linked before the build's libraries, so that the linker no longer looks for that file's symbols in them. A changed header costs a
+compilation of each source of the program that includes it by name. Neither the tree nor the build folder is written to.
 
 A change counts as caught when the tests fail, crash, or use far more CPU time than without it. Time limits are of CPU time: on a
 loaded machine a wall clock would let survivors pass for caught.
@@ -102,8 +102,27 @@ class Build:
                 return part
         raise ListError(f"{target}: its link command was not understood: {rule['command'][:200]}")
 
+    def includers(self, header, target):
+        """How the sources of `target` are compiled that include `header` by its name. Those that reach it through another header keep
+        its old text: where both define an inline function, the linker takes the first, which is the changed one."""
+        inputs = self.objects_of(target)
+        line = f'#include "{header.relative_to(ROOT)}"'
+        found = []
+        for source, rules in self.compiles.items():
+            rules = [r for r in rules if r["output"] in inputs]
+            if not rules:
+                continue
+            text = Path(source).read_text()
+            if "/Unity/" in source:
+                text += "".join(Path(s).read_text() for s in re.findall(r'#include "(/[^"]+)"', text))
+            if line in text:
+                found += rules
+        if not found:
+            raise ListError(f"no source of {target} includes {header.relative_to(ROOT)}")
+        return found
+
     def compile_rule(self, path, target):
-        """How `path` is compiled for `target`: (command, its source, its object, text to compile or None for the file itself)."""
+        """How `path` is compiled for `target`: its rule, and the unity source that includes it or None."""
         inputs = self.objects_of(target)
         for r in self.compiles.get(str(path), []):
             if r["output"] in inputs:
@@ -154,38 +173,54 @@ def first_failure(output):
     return failed.group(1) if failed else ""
 
 
+def compilations(build, path, text, target, scratch):
+    """The commands that compile a changed `path` for `target`, each with the build's rule that it stands for."""
+    if path.suffix == ".h":  # it is looked for in the folders in their order, and they all name it from the root
+        header = scratch / "include" / path.relative_to(ROOT)
+        header.parent.mkdir(parents=True)
+        header.write_text(text)
+        for rule in build.includers(path, target):
+            words = shlex.split(rule["command"])
+            words.insert(next(i for i, w in enumerate(words) if w.startswith("-I")), f"-I{scratch / 'include'}")
+            yield words, rule
+        return
+    rule, unity = build.compile_rule(path, target)
+    source = scratch / path.name
+    source.write_text(text)
+    if unity is not None:
+        changed = scratch / ("unity_" + path.stem + ".cxx")
+        changed.write_text(unity.replace(str(path), str(source)))
+        source = changed
+    words = shlex.split(rule["command"])
+    original = (build.folder / rule["file"]).resolve()
+    words = [str(source) if (w.endswith(original.name) and (build.folder / w).resolve() == original) else w for w in words]
+    if "-include" not in words:
+        words.insert(words.index("-o"), f"-I{path.parent}")
+    yield words, rule
+
+
 def try_one(build, entry, baseline_s):
     began = time.monotonic()
     path, text = change(entry)
     with tempfile.TemporaryDirectory(prefix="stepscope-mutant-") as folder:
         scratch = Path(folder)
-        rule, unity = build.compile_rule(path, entry["target"])
-        source = scratch / path.name
-        source.write_text(text)
-        if unity is not None:
-            changed = scratch / ("unity_" + path.stem + ".cxx")
-            changed.write_text(unity.replace(str(path), str(source)))
-            source = changed
-        object_ = scratch / "changed.o"
-        words = shlex.split(rule["command"])
-        original = (build.folder / rule["file"]).resolve()
-        words = [str(source) if (w.endswith(original.name) and (build.folder / w).resolve() == original) else w for w in words]
-        words[words.index("-o") + 1] = str(object_)
-        if "-MF" in words:
-            words[words.index("-MF") + 1] = str(scratch / "changed.d")
-        if "-include" not in words:
-            words.insert(words.index("-o"), f"-I{path.parent}")
-        compiled = subprocess.run(words + ["-g0", "-w", "-Wno-error"], cwd=build.folder, capture_output=True, text=True)
-        if compiled.returncode != 0:
-            return "does not compile", compiled.stderr.strip().split("\n")[0], time.monotonic() - began
+        objects = {}  # of the build -> changed
+        for command, rule in compilations(build, path, text, entry["target"], scratch):
+            objects[rule["output"]] = scratch / f"changed_{len(objects)}.o"
+            command[command.index("-o") + 1] = str(objects[rule["output"]])
+            if "-MF" in command:
+                command[command.index("-MF") + 1] = str(scratch / "changed.d")
+            compiled = subprocess.run(command + ["-g0", "-w", "-Wno-error"], cwd=build.folder, capture_output=True, text=True)
+            if compiled.returncode != 0:
+                return "does not compile", compiled.stderr.strip().split("\n")[0], time.monotonic() - began
         program = scratch / entry["target"]
         link = shlex.split(build.link_segment(entry["target"]))
         link[link.index("-o") + 1] = str(program)
-        if rule["output"] in link:
-            link[link.index(rule["output"])] = str(object_)
-        else:
-            first = next(i for i, w in enumerate(link) if w.endswith(".o"))
-            link.insert(first, str(object_))
+        first = next(i for i, w in enumerate(link) if w.endswith(".o"))
+        of_program = [o for o in objects if o in link]
+        for original in of_program:
+            link[link.index(original)] = str(objects[original])
+        link[first:first] = [str(changed) for original, changed in objects.items() if original not in of_program]
         linked = subprocess.run(link + ["-Wl,-S"], cwd=build.folder, capture_output=True, text=True)
         if linked.returncode != 0:
             return "does not link", " | ".join(linked.stderr.strip().split("\n")[-3:-1]), time.monotonic() - began
