@@ -225,8 +225,9 @@ struct Difference {
   std::string first_other_grid;
 };
 
+// `of_step`: how many kernels of the step all sets together have.
 Difference difference(const std::map<int64_t, const CounterRecord*>& counted, const std::vector<const LaunchRecord*>& kernels,
-                      bool prefix_is_enough) {
+                      bool prefix_is_enough, size_t of_step) {
   if (counted.size() != kernels.size() && !(prefix_is_enough && counted.size() < kernels.size()))
     return {fmt::format("{} kernels counted, {} traced", counted.size(), kernels.size()), {}, ""};
   Difference d;
@@ -241,8 +242,8 @@ Difference difference(const std::map<int64_t, const CounterRecord*>& counted, co
                                        c->grid[1], c->grid[2], k.grid[0], k.grid[1], k.grid[2]);
     d.other_grid.insert(index);
   }
-  if (static_cast<double>(d.other_grid.size()) > kDataDependentGrids * static_cast<double>(counted.size()))
-    d.why_not = fmt::format("{} of {} kernels have another grid; {}", d.other_grid.size(), counted.size(), d.first_other_grid);
+  if (static_cast<double>(d.other_grid.size()) > kDataDependentGrids * static_cast<double>(of_step))
+    d.why_not = fmt::format("{} of {} kernels have another grid; {}", d.other_grid.size(), of_step, d.first_other_grid);
   return d;
 }
 
@@ -291,8 +292,9 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   std::set<int64_t> steps;
   std::map<std::string, std::vector<std::vector<const CounterRecord*>>> good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
-    const bool whole = counted_in.at(key.second).size() == comparable.size();
-    const Difference d = difference(counted, comparable, whole || cut || (key.second < 0 && cut_without_steps));
+    const size_t of_step = counted_in.at(key.second).size();
+    const bool whole = of_step == comparable.size();
+    const Difference d = difference(counted, comparable, whole || cut || (key.second < 0 && cut_without_steps), of_step);
     if (!d.why_not.empty()) {
       merged.missing.push_back({"counter_sequence_mismatch", 1, fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;

@@ -121,7 +121,7 @@ class ProgramCounter : public ProgramCollector {
   int64_t captures_ = 0;
   int64_t next_index_ = 0;
   int64_t failed_sessions_ = 0;
-  std::optional<CountedSets> sets_;  // from the first session on that was read
+  std::optional<CountedSets> sets_;  // there from the first session that could be read
   double setup_ns_ = 0, run_ns_ = 0, decode_ns_ = 0;
   int64_t session_begin_ns_ = 0;
   std::vector<Pending> pending_;

@@ -225,6 +225,25 @@ TEST(Counters, AKernelForWhichAMetricHasNoValueKeepsItsOthers) {
   EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "counter_sequence_mismatch")) << "a step is counted whole";
 }
 
+// Alone in its set it was another workload, and severe.
+TEST(Counters, AKernelInASetOfItsOwnMayHaveAGridThatDependsOnTheData) {
+  const std::vector<fixture::Kernel> kernels(20, {"forward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80});
+  Recording r = fixture::recording(kernels);
+  CounterSet part = r.counter_sets[0];
+  part.metrics.pop_back();
+  part.name = r.counters[15].set = "core in part, 1";
+  part.launches = part.ranges = 1;
+  r.counter_sets.push_back(part);
+  r.counter_sets[0].launches = r.counter_sets[0].ranges = 19;
+  r.counters[15].values.pop_back();
+  r.counters[15].grid = {1, 2, 3};
+  const auto a = attribute(r, fixture::input());
+  EXPECT_FALSE(is_missing(a->missing, "counter_sequence_mismatch"));
+  EXPECT_NE(detail_of(*a, "counter_grid_differs").find("kernel 15 'gemm'"), std::string::npos);
+  EXPECT_TRUE(a->launches[14].counters.dram_read_bytes);
+  EXPECT_FALSE(a->launches[15].counters.dram_read_bytes);
+}
+
 TEST(Counters, AKernelThatTookAnotherTimeWhileCountedIsFlagged) {
   Recording r = fixture::recording(kTwo);
   r.environment.clear();
