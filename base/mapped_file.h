@@ -77,7 +77,7 @@ class ByteReader {
 // The 256 x int32 header that all of llm.c's files open with.
 inline constexpr size_t kLlmcHeaderBytes = 1024;
 using LlmcHeader = std::array<int32_t, 256>;
-// What [0] is.
+// [0], which says what the file is.
 inline constexpr int32_t kLlmcCheckpoint = 20240326, kLlmcState = 20240327, kLlmcTokenizer = 20240328, kLlmcTokens = 20240520,
                          kLlmcEvalSet = 20240522;
 // `kind` is the noun of the message: "checkpoint". Throws when the file is shorter, or [0] is not `magic`; `cure` ends the message where the

@@ -11,6 +11,7 @@
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/named_files.h"
+#include "base/stderr_text.h"
 #include "cli/commands.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -189,11 +190,11 @@ void tokenize(const DataFlags& flags) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
       if (o.json_field.empty() && path.ends_with(".jsonl"))
-        fmt::print(stderr, "{}: tokenized as it stands, braces and quotes included; --jsonl-field NAME takes the text of its lines\n",
-                   path);
+        stepscope::put_on_stderr(
+            fmt::format("{}: tokenized as it stands, braces and quotes included; --jsonl-field NAME takes the text of its lines\n", path));
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
-        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other{}\n", path, gpt2::kEndOfText,
-                   o.json_field.empty() ? "; --document marker makes it end a document" : "");
+        stepscope::put_on_stderr(fmt::format("{}: has \"{}\" in it, tokenized as text like any other{}\n", path, gpt2::kEndOfText,
+                                             o.json_field.empty() ? "; --document marker makes it end a document" : ""));
     }
   }
   const gpt2::Tokenized done = gpt2::tokenize_texts(o);

@@ -7,18 +7,19 @@
 #include <fstream>
 
 #include "base/errors.h"
+#include "base/mapped_file.h"
 #include "experiments/gate/random.h"
 
 namespace gate {
 namespace {
 
 void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens) {
-  std::vector<int32_t> header(256, 0);
-  header[0] = 20240520;
+  gpt2::LlmcHeader header{};
+  header[0] = gpt2::kLlmcTokens;
   header[1] = 1;
   header[2] = static_cast<int32_t>(tokens.size());
   std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(header.data()), 1024);
+  out.write(reinterpret_cast<const char*>(header.data()), gpt2::kLlmcHeaderBytes);
   out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * tokens.size()));
   if (!out.flush()) throw stepscope::MachineError(fmt::format("{}: cannot be written", path));
 }

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
+
+#include "base/stderr_text.h"
 
 namespace gpt2 {
 
@@ -12,7 +13,7 @@ Bpe load_vocabulary(const std::string& vocab, const std::string& encoder) {
   if (!encoder.empty())
     bpe.check_ids(std::filesystem::path(encoder));
   else if (const std::string other = bpe.not_gpt2(); !other.empty())
-    fmt::print(stderr, "{}: {}\n", vocab, other);
+    stepscope::put_on_stderr(fmt::format("{}: {}\n", vocab, other));
   return bpe;
 }
 

@@ -208,6 +208,15 @@ TEST_F(DataCli, a_full_disk_is_an_error) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("full"), HasSubstr("No space left")));
 }
 
+TEST_F(DataCli, a_stderr_that_takes_no_notice_ends_nothing) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  write("a.jsonl", "hello<|endoftext|>");
+  const Outcome o = stepscope("data --vocab " + file("vocab.bpe") + " " + file("a.jsonl") + " --out " + file("x.bin"),
+                              "CUDA_VISIBLE_DEVICES= sh -c '\"$@\" 2>/dev/full' sh");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_TRUE(fs::exists(file("x.bin")));
+}
+
 TEST_F(DataCli, a_link_to_a_shard_that_is_not_there_yet_stays) {
   write("a.txt", "hello world");
   fs::create_directory(file("big"));
