@@ -17,6 +17,8 @@ namespace {
 
 using LaunchKey = std::pair<Activity, int64_t>;  // activity, index
 
+constexpr double kStepsOverlap_pct = 0.5;  // of the step shown, from which on its neighbours are told of
+
 bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start_ns; }
 bool timed(const StepRecord& s) { return s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns; }
 double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }

@@ -12,8 +12,6 @@
 
 namespace profiler {
 
-inline constexpr double kStepsOverlap_pct = 0.5;  // of the step shown, from which on its neighbours are told of
-
 struct TracedOperation {
   const LaunchRecord* record = nullptr;  // into the Recording
   bool has_time = false;                 // start and end are there and in order

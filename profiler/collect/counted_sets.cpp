@@ -21,8 +21,9 @@ void CountedSets::fill(CounterRecord& record, const std::vector<double>& values)
     ++complete_;
     return;
   }
-  ++others_[left];
-  record.set = other_names_.try_emplace(left, name_ + " in part, " + std::to_string(other_names_.size() + 1)).first->second;
+  Set& other = others_.try_emplace(left, Set{name_ + " in part, " + std::to_string(others_.size() + 1)}).first->second;
+  ++other.records;
+  record.set = other.name;
 }
 
 void CountedSets::write(Recorder& recorder, CounterSet costs, std::string_view what) const {
@@ -30,11 +31,11 @@ void CountedSets::write(Recorder& recorder, CounterSet costs, std::string_view w
   costs.metrics = metrics_;
   costs.launches = costs.ranges = complete_;
   recorder.write(costs);
-  for (const auto& [metrics, records] : others_) {
+  for (const auto& [metrics, other] : others_) {
     CounterSet set;
-    set.name = other_names_.at(metrics);
+    set.name = other.name;
     set.metrics = metrics;
-    set.launches = set.ranges = records;
+    set.launches = set.ranges = other.records;
     recorder.write(set);
   }
   for (const auto& [metric, records] : without_value_)

@@ -25,10 +25,13 @@ class CountedSets {
  private:
   std::string name_;
   std::vector<std::string> metrics_;
-  int64_t complete_ = 0;                                         // records
-  std::map<std::vector<std::string>, int64_t> others_;           // metrics that are left -> records
-  std::map<std::vector<std::string>, std::string> other_names_;  // ... -> their set
-  std::map<std::string, int64_t> without_value_;                 // metric -> records
+  struct Set {
+    std::string name;
+    int64_t records = 0;
+  };
+  int64_t complete_ = 0;                            // records
+  std::map<std::vector<std::string>, Set> others_;  // by the metrics that are left
+  std::map<std::string, int64_t> without_value_;    // metric -> records
 };
 
 }  // namespace profiler::collect

@@ -1,6 +1,8 @@
 // The counted steps: one range per kernel, then one per pass.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 #include "profiler/collect/counted_sets.h"
 #include "profiler/collect/missing_names.h"
@@ -13,6 +15,15 @@ constexpr int64_t kRangesIfUnknown = 2048;
 constexpr int64_t kSparePassRanges = 8;
 
 int64_t a_tenth_more(int64_t ranges) { return ranges + ranges / 10; }
+
+// A record for each range, behind the sets that they name.
+void write_counted(Recorder& recorder, const CounterSet& set, std::vector<CounterRecord> records, const SessionValues& values,
+                   std::string_view what) {
+  CountedSets sets(set.name, set.metrics);
+  for (size_t i = 0; i < records.size(); ++i) sets.fill(records[i], values.ranges[i].values);
+  sets.write(recorder, set, what);
+  for (const CounterRecord& r : records) recorder.write(r);
+}
 
 }  // namespace
 
@@ -127,28 +138,25 @@ void StepCollector::end_kernel_counters() {
   step_.kernels = set.launches;
   if (!good) {
     recorder_.write(set);
-  } else {
-    CountedSets sets(set.name, set.metrics);
-    std::vector<CounterRecord> records;
-    std::map<std::string, std::string> names;
-    for (size_t i = 0; i < launches.size(); ++i) {
-      auto [name_of, is_new] = names.try_emplace(launches[i].symbol);
-      if (is_new) name_of->second = demangle(launches[i].symbol);
-      CounterRecord& r = records.emplace_back();
-      r.step = step_.step;
-      r.index = static_cast<int64_t>(i);
-      r.kernel = name_of->second;
-      r.path = launches[i].path;
-      r.grid = launches[i].grid;
-      sets.fill(r, values.ranges[i].values);
+    if (values.failure || graph_launches_ > 0) {
+      backend_.disable_counters();  // after a failed decode only a new object works again
+      counters_on_ = false;
     }
-    sets.write(recorder_, set, "kernels");
-    for (const CounterRecord& r : records) recorder_.write(r);
+    return;
   }
-  if (!good && (values.failure || graph_launches_ > 0)) {
-    backend_.disable_counters();  // after a failed decode only a new object works again
-    counters_on_ = false;
+  std::vector<CounterRecord> records;
+  std::map<std::string, std::string> names;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    auto [name_of, is_new] = names.try_emplace(launches[i].symbol);
+    if (is_new) name_of->second = demangle(launches[i].symbol);
+    CounterRecord& r = records.emplace_back();
+    r.step = step_.step;
+    r.index = static_cast<int64_t>(i);
+    r.kernel = name_of->second;
+    r.path = launches[i].path;
+    r.grid = launches[i].grid;
   }
+  write_counted(recorder_, set, std::move(records), values, "kernels");
 }
 
 void StepCollector::enter_pass(std::string_view pass) {
@@ -211,16 +219,13 @@ void StepCollector::end_pass_counters() {
     recorder_.write(set);
     return;
   }
-  CountedSets sets(set.name, set.metrics);
   std::vector<CounterRecord> records;
   for (const RangeValues& range : values.ranges) {
     CounterRecord& r = records.emplace_back();
     r.step = step_.step;
     r.pass = range.name;
-    sets.fill(r, range.values);
   }
-  sets.write(recorder_, set, "passes");
-  for (const CounterRecord& r : records) recorder_.write(r);
+  write_counted(recorder_, set, std::move(records), values, "passes");
 }
 
 }  // namespace profiler::collect
