@@ -61,8 +61,9 @@ const std::vector<RunField>& run_fields() {
       // Of several ranks; one process alone says nothing of them.
       {"communicator", "", "", "run.json", "what carried the gradients of several ranks: nccl, peer or staged", kYounger, listed,
        "communicator", &R::communicator},
-      {"bucket_mib", "", "MiB", "run.json", "fp32 gradients that ranks exchange at a time, at least", kYounger, listed, "bucket MiB",
-       &R::bucket_mib},
+      {"bucket_mib", "", "MiB", "run.json",
+       "gradients, as they are stored, that ranks exchange at a time, at least, in whole layers (the last may be smaller)", kYounger,
+       listed, "bucket MiB", &R::bucket_mib},
       {"nccl_blocks", "", "", "run.json", "most thread blocks of NCCL's kernels, where --nccl-blocks chose them", kYounger, listed,
        "NCCL blocks", &R::nccl_blocks},
       // Both follow from the fields above.

@@ -253,8 +253,10 @@ void add_scaling_command(Command& app) {
       ->one_of({"auto", "gathered_bf16_rows", "gathered_rows", "dense"})
       ->capture_default_str();
   c->add_option("--reduce", f->exchange.reduce, "type of the gradients on the links")->one_of({"fp32", "bf16"})->capture_default_str();
-  c->add_option("--bucket-mib", f->exchange.bucket_mib,
-                "gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32; 0: as `train` would choose")
+  c->add_option(
+       "--bucket-mib", f->exchange.bucket_mib,
+       "gradients are exchanged in buckets of whole layers, each of at least so many MiB as they are stored (the last may be smaller); 0: "
+       "as `train` would choose")
       ->check(whole(0, 1 << 20))
       ->capture_default_str();
   c->add_option("--gpus-per-node", f->gpus_per_node, "GPUs that NVLink connects")->check(whole(1, 4096))->capture_default_str();

@@ -95,12 +95,12 @@ void add_exchange_flags(Command& c, ExchangeFlags& f) {
                                      "host memory, auto: peer for two ranks of one host that can, else nccl")
                             ->one_of(communicators())
                             ->capture_default_str());
-  f.arguments.push_back(
-      c.add_option("--bucket-mib", f.bucket_mib,
-                   "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25, or all layers but the first at "
-                   "once where the links can sleep meanwhile (docs/several-gpus.md)")
-          ->check(whole(0, 1 << 20))
-          ->capture_default_str());
+  f.arguments.push_back(c.add_option("--bucket-mib", f.bucket_mib,
+                                     "MiB of gradients, as they are stored, that ranks exchange at a time, at least, in whole layers "
+                                     "(the last may be smaller); 0: 25, or all layers but the first at once "
+                                     "where the links can sleep meanwhile (docs/several-gpus.md)")
+                            ->check(whole(0, 1 << 20))
+                            ->capture_default_str());
   f.arguments.push_back(
       c.add_option("--nccl-blocks", f.nccl_blocks,
                    "thread blocks of NCCL's kernels, each of which takes a multiprocessor; 0: STEPSCOPE_NCCL_CTAS, or what NCCL chooses")

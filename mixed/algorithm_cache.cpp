@@ -65,7 +65,8 @@ AlgorithmCache::AlgorithmCache(std::filesystem::path file, MatmulAlgorithm rule)
   }
 }
 
-// What time chose has the problem alone for its key, as files from before there were rules have it.
+// What time chose has the problem alone for its key, as files from before there were rules have it. Where a rule weighs others than it did,
+// its words change: answers of the older rule must not be taken.
 std::string AlgorithmCache::key(const std::string& problem) const {
   switch (rule_) {
     case MatmulAlgorithm::fitting_tiles:
@@ -73,7 +74,7 @@ std::string AlgorithmCache::key(const std::string& problem) const {
     case MatmulAlgorithm::search:
       return problem + " rule search";
     case MatmulAlgorithm::fewest_joules:
-      return problem + " rule fewest_joules";
+      return problem + " rule fewest_joules among four tiles";
     case MatmulAlgorithm::fastest:
     case MatmulAlgorithm::heuristic:  // asks for nothing
       break;

@@ -95,7 +95,7 @@ class MatmulEngine {
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
   // While rehearsing, a product met for the first time is timed on its real operands with every algorithm that the library offers, with
-  // fitting_tiles also with some that it has and does not offer (product_tiles.h). Where the choice says so (product_choice.h) some are
+  // fitting_tiles and fewest_joules also with some that it has and does not offer (product_tiles.h). Where the choice says so (product_choice.h) some are
   // repeated until their joules are counted. Outputs are written many times, so nothing in them may matter yet. Outside a rehearsal a new
   // product takes the cached algorithm or the library's first choice. Algorithms found are saved at the end.
   void begin_rehearsal() { rehearsing_ = true; }

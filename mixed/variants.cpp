@@ -551,9 +551,8 @@ constexpr std::array kRows{
     Row{.slot = "matmul_algorithm",
         .name = "fewest_joules",
         .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::fewest_joules>(),
-        .help =
-            "for every product of 20 us or more, of the four fastest algorithms of fitting_tiles (on other GPUs than Hopper's of search) "
-            "the one with the fewest joules; measured once per shape, which takes about a minute, and remembered",
+        .help = "for every product of 20 us or more, of the four fastest algorithms of fitting_tiles (where that is refused, of search) "
+                "the one with the fewest joules; measured once per shape, which takes a minute or two, and remembered",
         .repeats = false,
         .refused = "GPUs whose energy counter cannot be read",
         .refuses = no_energy_counter,
