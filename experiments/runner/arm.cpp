@@ -246,6 +246,9 @@ class CommandArm : public Arm {
           break;
         case Read::line:
           if (const auto step = lines_.parse(line)) {
+            if (step->separated)
+              throw ArmFailure(fmt::format("arm {} printed '{}': expected milliseconds without separators, such as 1234.5", spec_.label,
+                                           line.substr(0, 200)));
             if (!step->time_ns) throw ArmFailure(fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
             if (step->ambiguous)
               throw ArmFailure(fmt::format("arm {} printed '{}', with more than one number of ms: name the step's by --step-regex",

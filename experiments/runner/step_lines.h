@@ -16,6 +16,7 @@ class StepLines {
   struct Step {
     std::optional<double> time_ns;  // absent: the line holds NaN or infinity, where a number belongs or anywhere else
     bool ambiguous = false;         // without a pattern of the user: another number of ms follows
+    bool separated = false;         // "1,234.5", "1'234.5", "1_234.5" or "25,7": only a part of it would be read
   };
   // nullopt: not a step line.
   std::optional<Step> parse(const std::string& line) const;

@@ -10,6 +10,7 @@ namespace {
 double ms(const std::string& line, const std::string& pattern = "") {
   const auto step = StepLines(pattern).parse(line);
   if (!step) return -1;
+  if (step->separated) return -3;
   return step->time_ns ? *step->time_ns * 1e-6 : -2;  // -2: not finite
 }
 
@@ -29,7 +30,20 @@ TEST(step_lines, leaves_other_lines_alone) {
   EXPECT_EQ(ms("steps: 12 ms"), -1);
   EXPECT_EQ(ms("median 25.7 ms/step"), -1);
   EXPECT_EQ(ms("step 3 | no time"), -1);
-  EXPECT_EQ(ms("step 3 | 1,234.5 ms"), -1);  // not 234.5
+}
+
+// Lines of 1,000 ms and more were no steps, so the slow ones of a program were left out. A pattern's "1,234.5" was 1 ms, or 234.5.
+TEST(step_lines, refuses_a_number_of_which_it_would_read_a_part) {
+  for (const char* time : {"1,234.5 ms", "1'234.5ms", "1_234.5 ms", "25,7 ms", "12,345,678 ms"}) {
+    EXPECT_EQ(ms(std::string("step 3 | ") + time), -3) << time;
+    EXPECT_EQ(ms(std::string("step 3 | ") + time + " | eta 100 ms"), -3) << time;
+    EXPECT_EQ(ms(std::string("iter 3 | ") + time, "([0-9.]+) *ms"), -3) << time;
+    EXPECT_EQ(ms(std::string("iter 3 | ") + time, "iter.* ([0-9.,'_]+) *ms"), -3) << time;
+  }
+  EXPECT_DOUBLE_EQ(ms("step 1,234 | 12,345 tokens, 25.7 ms"), 25.7);
+  EXPECT_DOUBLE_EQ(ms("3,25.7", "^[0-9]+,([0-9.]+)$"), 25.7) << "columns of a table";
+  EXPECT_DOUBLE_EQ(ms("iter 3: 25.7, loss 4.5", "iter [0-9]+: (.*)"), 25.7);
+  EXPECT_EQ(ms("iter 3: 1.234.5 ms", "iter [0-9]+: (.*) ms"), -3);
 }
 
 TEST(step_lines, sees_a_time_or_a_loss_that_is_no_number) {
