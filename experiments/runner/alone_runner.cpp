@@ -50,6 +50,7 @@ struct Runner {
   ArmSpec spec;
   std::vector<gate::BlockAudit> audits;
   double step_ns = 0;
+  size_t skipped = 0;  // the first steps of a whole program, which do not even settle
   nlohmann::ordered_json info;
   int again_checks = 0;
 };
@@ -111,7 +112,8 @@ class Rounds {
     const AlonePlan& alone = plans_[k].alone;
     RunLog& log = logs_[k];
     log.runs = alone.earlier;
-    log.commands = 1 + alone.earlier_commands;
+    // This one counts when it has measured a round.
+    log.commands = std::max(1, alone.earlier_commands);
     if (!alone.earlier.empty()) {  // also where this command is stopped before it has settled anything
       log.settle_s = alone.earlier_settle_s;
       log.settle_rule = kSettledBefore;
@@ -180,10 +182,10 @@ class Rounds {
     r.info = arm->info();
     if (stretch.audit) r.audits.push_back(*stretch.audit);
     const int n = static_cast<int>(stretch.times_ns.size());
+    if (!resident) r.skipped = std::max(first_steady_step(stretch.times_ns), static_cast<size_t>(std::max(r.spec.skip_steps, 0)));
     Counted c = resident
                     ? count_steps(stretch.times_ns, request)
-                    : count_steps(stretch.times_ns, request,
-                                  std::max(first_steady_step(stretch.times_ns), static_cast<size_t>(std::max(r.spec.skip_steps, 0))),
+                    : count_steps(stretch.times_ns, request, r.skipped,
                                   static_cast<size_t>(r.spec.skip_steps >= 0 ? r.spec.skip_steps : stepscope::first_steps_left_out(n)));
     r.step_ns = c.run.step_ns();
     c.run.last_loss = stretch.last_loss;
@@ -252,7 +254,8 @@ class Rounds {
     for (Runner& r : arms_) {
       r.audits.clear();  // a first process may build what later ones find built
       if (!r.spec.takes_steps() || r.step_ns <= 0) continue;
-      r.spec.steps = static_cast<int>(std::min(1.1 * (settle_s_ + p_.alone.measure_s) * 1e9 / r.step_ns, 1e6)) + 10;
+      r.spec.steps =
+          static_cast<int>(std::min(static_cast<double>(r.skipped) + 1.1 * (settle_s_ + p_.alone.measure_s) * 1e9 / r.step_ns, 1e6)) + 10;
     }
   }
 
@@ -281,6 +284,17 @@ class Rounds {
 
   bool is_active(size_t k) const { return std::find(active_.begin(), active_.end(), k) != active_.end(); }
 
+  // In how many more of its rounds A began than change k did.
+  int lead_of_a(size_t k) const {
+    const std::vector<AloneRun> runs = whole_rounds(logs_[k].runs);
+    int lead = 0;
+    for (size_t i = 0; i < runs.size(); i += 2) lead += runs[i].arm == 'A' ? 1 : -1;
+    return lead;
+  }
+  bool begins_before(size_t arm, size_t other) const {
+    return std::find(order_.begin(), order_.end(), arm) < std::find(order_.begin(), order_.end(), other);
+  }
+
   // 0 is the baseline, k + 1 the change k. A round and the next run in opposite orders, without those that left between the two: what stays
   // must not be drawn anew there, or A might begin both.
   std::vector<size_t> order_of(int round) {
@@ -289,6 +303,10 @@ class Rounds {
       for (const size_t k : active_) order_.push_back(k + 1);
       // mt19937_64 is the same everywhere, std::shuffle is not.
       for (size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[random_() % (i + 1)]);
+      // Commands that are stopped behind an odd round each would draw their way to an order that cancels no drift.
+      int lead = 0;
+      for (const size_t k : active_) lead += begins_before(0, k + 1) ? lead_of_a(k) : -lead_of_a(k);
+      if (lead > 0) std::reverse(order_.begin(), order_.end());
     } else {
       std::erase_if(order_, [&](size_t i) { return i > 0 && !is_active(i - 1); });
       std::reverse(order_.begin(), order_.end());
@@ -336,6 +354,7 @@ class Rounds {
 
   void look(int rounds) {
     for (const size_t k : std::vector<size_t>(active_)) {
+      logs_[k].commands = 1 + plans_[k].alone.earlier_commands;
       if (earlier_rounds_[k] + rounds < look_of(k).pairs) continue;
       RunLog& log = logs_[k];
       log.decision = decide(sustained_values(log.runs), plans_[k].thresholds, looks_[k]);

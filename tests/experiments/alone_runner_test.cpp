@@ -115,6 +115,23 @@ TEST_F(AloneRunner, rounds_of_a_command_before_decide_where_their_look_has_its_p
   EXPECT_EQ(log.decision.verdict, before.decision.verdict);
   EXPECT_EQ(log.decision.look, before.decision.look);
   EXPECT_TRUE(log.a_info.is_object()) << "of the process that heated";
+  EXPECT_EQ(log.commands, 1) << "this one measured nothing";
+}
+
+// Commands of one round each drew the order every time, so that A may have begun in all of them.
+TEST_F(AloneRunner, goes_on_in_the_order_that_the_rounds_before_lack) {
+  const ArmSpec a = arm("A", "good"), b = arm("B", "good");
+  PairPlan plan = quick(a, b, 2);
+  std::vector<AloneRun> round = run_alone(plan, {}).runs;
+  round.resize(2);
+  ASSERT_EQ(round[1].pair, 0);
+  for (const char began : {'A', 'B'}) {
+    for (AloneRun& r : round) r.position = r.arm == began ? 0 : 1;
+    plan.alone.earlier = round;
+    const RunLog log = run_alone(plan, {});  // one seed draws one order
+    ASSERT_EQ(log.runs.size(), 4u);
+    EXPECT_EQ(log.runs[2].arm, began == 'A' ? 'B' : 'A');
+  }
 }
 
 TEST_F(AloneRunner, a_command_that_is_stopped_before_it_settles_keeps_what_the_one_before_had_settled) {
@@ -122,6 +139,7 @@ TEST_F(AloneRunner, a_command_that_is_stopped_before_it_settles_keeps_what_the_o
   plan.alone.earlier = run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {}).runs;
   plan.alone.settle_s.reset();
   plan.alone.earlier_settle_s = 0.02;
+  plan.alone.earlier_commands = 1;
   const std::atomic<bool> stop{true};
   Hooks hooks;
   hooks.stop = &stop;
@@ -130,6 +148,7 @@ TEST_F(AloneRunner, a_command_that_is_stopped_before_it_settles_keeps_what_the_o
   EXPECT_EQ(log.runs.size(), 8u);
   EXPECT_EQ(log.settle_s, 0.02);
   EXPECT_EQ(log.settle_rule, "as in the command before, which was stopped");
+  EXPECT_EQ(log.commands, 1) << "this one measured nothing";
 }
 
 TEST_F(AloneRunner, tells_every_counted_process_the_same) {
@@ -290,6 +309,12 @@ TEST_F(AloneRunner, labels_whole_programs_that_are_too_short_as_bursts_and_gives
   EXPECT_FALSE(enough.runs[0].burst);
   EXPECT_EQ(enough.runs[0].settle_steps, 21);
   EXPECT_NEAR(enough.runs[0].step_ns(), 100.1e6, 0.1e6);
+  // What the user leaves out comes on top of the seconds.
+  q.a.skip_steps = q.b.skip_steps = 40;
+  q.a.steps = q.b.steps = 60;
+  const RunLog without_many = run_alone(q, {});
+  EXPECT_FALSE(without_many.runs[0].burst);
+  EXPECT_EQ(without_many.runs[0].settle_steps, 60);
 }
 
 // Microseconds that a program calls ms, or times since its start, would make a confident verdict of nothing.
