@@ -70,9 +70,13 @@ void count(AloneRun& r, std::span<const double> times_ns, size_t from, size_t to
   }
 }
 
-// Steps 2 to 5, by the begin of the second: the first holds what a start costs.
-void full_clock(AloneRun& r, std::span<const double> times_ns) {
+// Steps 2 to 5, by the begin of the second: the first holds what a start costs. Where the start takes more than that, none is left.
+void full_clock(AloneRun& r, std::span<const double> times_ns, size_t skip) {
   constexpr size_t kFirst = 1, kLast = 5;
+  if (skip > kFirst) {
+    r.full_clock_absent = fmt::format("the first {} steps are the program's start", skip);
+    return;
+  }
   if (times_ns.size() < kLast) {
     r.full_clock_absent = "fewer than 5 steps";
     return;
@@ -127,7 +131,7 @@ Counted count_steps(std::span<const double> times_ns, const StretchRequest& q, s
   r.settle_steps = static_cast<int>(from);
   r.settle_s = out.begin_s;
   count(r, times_ns, from, to, ends);
-  full_clock(r, times_ns);
+  full_clock(r, times_ns, skip);
   r.burst = out.begin_s - origin < kSustainedSettle_s - kSlack_s || out.end_s - out.begin_s < kSustainedMeasure_s - kSlack_s;
   r.spread_quarter_s = spread_of(ends, out.begin_s, out.end_s, 0.25);
   r.spread_second = spread_of(ends, out.begin_s, out.end_s, 1.0);

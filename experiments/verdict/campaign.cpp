@@ -23,7 +23,9 @@ std::string same_code_sentence(const std::string& why, const Statistics& s) {
 }
 
 bool given_back_as_clock(const WorkloadSection& w, const Thresholds& t) {
-  if (!w.sustained_statistics() || !w.equal_clocks) return false;
+  if (!w.sustained_statistics() || !w.sustained || !w.equal_clocks) return false;
+  // First steps that no limit holds back differ for another reason: the host, what a program does at its start.
+  if (!w.sustained->a.clock_limited.value_or(false) && !w.sustained->b.clock_limited.value_or(false)) return false;
   const RatioSection& c = w.equal_clocks->ratio;
   const bool faster = c.ratio_interval[1]<1, slower = c.ratio_interval[0]> 1;
   if ((!faster && !slower) || std::fabs(c.ratio - 1) < t.minimum_effect) return false;

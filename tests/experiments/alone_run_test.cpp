@@ -83,6 +83,11 @@ TEST(counted_steps, two_to_five_are_at_full_clock_only_where_they_end_within_40_
   const AloneRun slow = count_steps(steps_of(600, 11), {2, 3, 3, 8}).run;
   EXPECT_FALSE(slow.full_clock_ns);
   EXPECT_THAT(slow.full_clock_absent, HasSubstr("44 ms"));
+  // A program that compiles in its first steps was 80% slower "at equal clocks".
+  EXPECT_TRUE(count_steps(t, {2, 3, 3, 8}, 1).run.full_clock_ns);
+  const AloneRun compiles = count_steps(t, {2, 3, 3, 8}, 5).run;
+  EXPECT_FALSE(compiles.full_clock_ns);
+  EXPECT_EQ(compiles.full_clock_absent, "the first 5 steps are the program's start");
 }
 
 TEST(counted_steps, a_second_holds_a_whole_cycle_and_a_quarter_of_it_does_not) {

@@ -169,6 +169,11 @@ TEST(alone, a_gain_that_the_clock_gives_back_has_its_reason) {
   r.log.equal_clocks->ratio.log_ratio.mean = -0.002;
   r.log.equal_clocks->ratio.interval = {-0.0022, -0.0018};
   EXPECT_EQ(document({r}).workloads[0].reason, "equivalent");
+  r = alone(0.0);  // no limit holds either back, as on a CPU
+  for (AloneRun& run : r.log.runs) run.device.power_w = 400;
+  EXPECT_EQ(document({r}).workloads[0].reason, "equivalent");
+  for (AloneRun& run : r.log.runs) run.device.power_w.reset();
+  EXPECT_EQ(document({r}).workloads[0].reason, "equivalent");
 }
 
 TEST(alone, page_leads_with_where_the_workloads_differ) {
