@@ -189,17 +189,16 @@ class Campaign {
     std::vector<std::optional<VerdictDocument>> out(o_.go_on ? experiments.size() : 0);
     for (size_t i = 0; i < out.size(); ++i) {
       const std::string& name = experiments[i].name;
-      if (fs::exists(attempt_of(name))) {
-        out[i] = load_verdict(attempt_of(name));
-      } else if (fs::exists(verdict_of(name))) {
+      if (fs::exists(attempt_of(name))) out[i] = load_verdict(attempt_of(name));
+      // Where nothing was measured there is nothing that another plan or device would spoil; the verdict beside such an attempt stands.
+      if (out[i] && !has_measured(*out[i])) out[i].reset();
+      if (!out[i] && fs::exists(verdict_of(name))) {
         VerdictDocument d = load_verdict(verdict_of(name));
         const size_t anew = measured_anew(d, experiments[i]).size();
         const bool partly_stands = anew > 0 && anew < d.workloads.size() && differs_from(d, experiments[i]).empty();
         if (partly_stands) std::erase_if(d.workloads, [&](const WorkloadSection& w) { return is_asked_for_again(w); });
-        if (was_cut_short(d) || partly_stands) out[i] = std::move(d);
+        if ((was_cut_short(d) && has_measured(d)) || partly_stands) out[i] = std::move(d);
       }
-      // Where nothing was measured there is nothing that another plan or device would spoil.
-      if (out[i] && !has_measured(*out[i])) out[i].reset();
       if (!out[i]) stepscope::say(fmt::format("{}: nothing was left unfinished: it is measured from the start", name));
     }
     return out;

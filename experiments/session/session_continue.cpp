@@ -77,6 +77,8 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
     if (w.procedure != options_.procedure)
       all.emplace_back(options_.procedure == Procedure::alone ? "another quantity: the ratio at equal clocks, now sustained step times"
                                                               : "another quantity: sustained step times, now the ratio at equal clocks");
+    const bool was_serial = std::find(w.a.command.begin(), w.a.command.end(), "--serial") != w.a.command.end();
+    if (!w.whole_programs) all.push_back(other("flag of both arms", was_serial ? "--serial" : "", options_.serial ? "--serial" : ""));
     if (w.sustained) {
       const AlonePlan& alone = options_.plan.alone;
       all.push_back(other("--measure-s", seconds_text(w.sustained->measure_s), seconds_text(alone.measure_s)));

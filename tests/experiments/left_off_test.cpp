@@ -151,7 +151,10 @@ TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_noth
 TEST_F(LeftOffSession, does_not_go_on_under_other_conditions) {
   SessionOptions o = few_pairs();
   o.serial = true;
-  EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))), HasSubstr("of another command of arm A: arm --trainer fp32"));
+  EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))), HasSubstr("of another flag of both arms: (none), now --serial"));
+  left_[0]->workloads[0].a.command.push_back("--clip");
+  EXPECT_THAT(refusal_of(later()), HasSubstr("of another command of arm A: arm --trainer fp32"));
+  left_[0]->workloads[0].a.command.pop_back();
   o = few_pairs();
   o.procedure = Procedure::in_turns;
   EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))),
@@ -324,6 +327,9 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
   SessionOptions more_seconds = few_pairs(&stop);
   more_seconds.plan.alone.measure_s = 0.5;
   EXPECT_THAT(said_of(whole, std::move(more_seconds)), HasSubstr("idea: its verdict is of another --measure-s: 0.03 s, now 0.5 s"));
+  SessionOptions serial = few_pairs(&stop);
+  serial.serial = true;
+  EXPECT_THAT(said_of(whole, std::move(serial)), HasSubstr("idea: its verdict is of another flag of both arms: (none), now --serial"));
   VerdictDocument another = whole;
   another.workloads[0].workload = "another";
   EXPECT_THAT(said_of(whole, few_pairs(&stop)), HasSubstr("idea: is decided, and left out")) << "beside an attempt that measured nothing";
@@ -403,6 +409,13 @@ TEST_F(LeftOffSession, continue_measures_only_the_workloads_anew_whose_ranks_exc
   ExperimentSession goes_on{few_pairs(&stop)};
   run_campaign(goes_on, {alone}, same_words);
   EXPECT_EQ(load_verdict(folder_ / "out/idea/last-attempt.json").workloads[1].runs.size(), left_[0]->workloads[0].runs.size());
+  // Beside an attempt that measured nothing, as one that was stopped in its gate, the verdict's other workload stands too.
+  VerdictDocument nothing = one_gpu;
+  for (WorkloadSection& w : nothing.workloads) w.runs.clear();
+  save_verdict(folder_ / "out/idea/last-attempt.json", nothing);
+  ExperimentSession beside{few_pairs(&stop)};
+  run_campaign(beside, {alone}, same_words);
+  EXPECT_EQ(load_verdict(folder_ / "out/idea/last-attempt.json").workloads[0].runs.size(), one_gpu.workloads[0].runs.size());
   save_verdict(folder_ / "out/idea/verdict.json", before);
   // Of another plan nothing stands.
   fs::remove(folder_ / "out/idea/last-attempt.json");
