@@ -17,6 +17,7 @@
 #include "cli/experiment_coverage.h"
 #include "cli/gpu.h"
 #include "cli/say.h"
+#include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/session/built_program.h"
 #include "experiments/session/campaign_run.h"
@@ -148,6 +149,7 @@ void list(bool json, int& exit_code) {
       print(l);
   }
   if (json) fmt::print("{}\n", all.dump(1));
+  if (const std::string why = why_no_variants(); !why.empty()) say("the variants of these experiments were not checked: " + why);
   name_verdicts_without_a_file(studies(root));
 }
 

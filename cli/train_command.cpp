@@ -79,7 +79,9 @@ void print_variants(const TrainerFlags& flags) {
   if (trainer != "fp32") print("mixed", mixed::mixed_variant_facts());
   if (trainer != "mixed") print("fp32", fp32::fp32_variant_facts());
 #else
-  throw stepscope::MachineError("--list-variants: this stepscope was built without device code, and only the GPU trainers have variants");
+  throw stepscope::MachineError(
+      "--list-variants: only the GPU trainers have variants (their rows stand in mixed/variants.cpp and fp32/variants.cpp), and " +
+      why_no_variants());
 #endif
   fmt::print("reference: no variants\n");
 }

@@ -159,6 +159,14 @@ void check_variants([[maybe_unused]] std::string_view trainer, const std::map<st
 std::vector<std::string> recomputations() { return {"none", "gelu", "gelu+ln"}; }
 std::vector<std::string> weight_roundings() { return {"nearest", "stochastic"}; }
 
+std::string why_no_variants() {
+#ifdef STEPSCOPE_WITH_CUDA
+  return "";
+#else
+  return gpu_status().why_not;
+#endif
+}
+
 std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts) {
   std::map<std::string, std::string> out;
   for (const std::string& text : texts) {

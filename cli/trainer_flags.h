@@ -47,6 +47,8 @@ struct TrainerFlags {
 };
 
 void add_trainer_flags(Command& command, TrainerFlags& flags);
+// Why this program cannot say which variants there are: it was built without the trainers that have them. "" where it can.
+std::string why_no_variants();
 // The files that --data or --val-data names, for check_files_differ: patterns are expanded. What matches nothing is refused elsewhere.
 void add_shards(stepscope::NamedFiles& files, const char* flag, const std::vector<std::string>& patterns);
 std::vector<std::string> recomputations();    // what --recompute can be

@@ -374,6 +374,23 @@ TEST(Mistakes, FlagsThatWouldDoNothingBesideAListOrWithoutAMeasurementAreNamed) 
   }
 }
 
+#ifndef STEPSCOPE_WITH_CUDA
+// What `./stepscope` builds where there is no GPU: one command named no cure, the other passed experiments whose variants it does not know.
+TEST(Variants, AProgramWithoutThemSaysWhereTheyAreAndHowTheyAreBuilt) {
+  const auto root = fresh_folder();
+  std::filesystem::create_directories(root / "experiments/studies");
+  const Outcome variants = stepscope("train --list-variants"),
+                experiments = stepscope("experiment list", "STEPSCOPE_ROOT=" + root.string());
+  EXPECT_EQ(variants.exit_code, 3);
+  EXPECT_THAT(variants.err,
+              testing::AllOf(HasSubstr("mixed/variants.cpp and fp32/variants.cpp"), HasSubstr("STEPSCOPE_CUDA=ON ./stepscope")));
+  EXPECT_EQ(experiments.exit_code, 0);
+  EXPECT_THAT(experiments.err,
+              testing::AllOf(HasSubstr("the variants of these experiments were not checked: "), HasSubstr("STEPSCOPE_CUDA=ON")));
+  std::filesystem::remove_all(root);
+}
+#endif
+
 TEST(Mistakes, AMinusIsNoOutput) {
   const Outcome o = stepscope("report " + kDocument + " --csv -");
   EXPECT_EQ(o.exit_code, 2);
