@@ -33,6 +33,20 @@ def test_the_commands_that_are_shown_ask_of_no_text_that_is_trained_on():
     assert shown[0] == shown[1] and int(shown[0]) <= VALIDATION_BYTES
 
 
+def test_questions_are_asked_without_pytorch(tmp_path):
+    (tmp_path / "text").write_text(text(60, 2))
+    alone = ("import runpy, sys; sys.modules['torch'] = None; sys.path.insert(0, %r); sys.argv[0] = %r; runpy.run_path(sys.argv[0], run_name='__main__')"
+             % (str(pathlib.Path(evaluate.__file__).parent), evaluate.__file__))
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-c", alone, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+    asked = run("questions", tmp_path / "text", "--count", 3)
+    assert (asked.returncode, asked.stderr) == (0, "") and len(asked.stdout.splitlines()) == 3
+    refused = run("compare", "a", "b", "--program", "p")
+    assert refused.returncode == 3 and "evaluate.py: compare needs PyTorch" in refused.stderr and "Traceback" not in refused.stderr
+
+
 def write_checkpoint(path):
     padded, generator = -(-V // 128) * 128, torch.Generator().manual_seed(0)
 

@@ -22,10 +22,15 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import torch  # noqa: E402
+try:
+    import torch
 
-import stepscope  # noqa: E402
-from stepscope.models import GPT, GPTConfig  # noqa: E402
+    import stepscope
+    from stepscope.models import GPT, GPTConfig
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    torch = None  # `questions` needs none
 from wrong import Wrong, refuse_out_and_device  # noqa: E402
 
 CHECKPOINT, SET = 20240326, 20240522
@@ -139,7 +144,6 @@ def check_fit(model, examples, questions_file):
 # ---- PyTorch's answers ------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def losses(model, examples, *, autocast=False, batch=16):
     """[[mean loss of each completion]], the softmax in fp64 from the logits as the model gives them."""
     device = next(model.parameters()).device
@@ -149,7 +153,7 @@ def losses(model, examples, *, autocast=False, batch=16):
     for begin in range(0, len(rows), batch):
         part = rows[begin:begin + batch]
         tokens = torch.tensor([(context + ending)[:-1] + [0] * (length - len(context) - len(ending) + 1) for _, _, context, ending in part])
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
+        with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
             logits = model(tokens.to(device))[0]
         for row, (e, c, context, ending) in zip(logits, part):
             of_ending = row[len(context) - 1:len(context) - 1 + len(ending)].double().log_softmax(-1)
@@ -265,7 +269,7 @@ def main(arguments=None):
     beside.add_argument("set", type=pathlib.Path)
     beside.add_argument("--program", required=True, help="the program stepscope")
     beside.add_argument("--trainers", default="reference,fp32,mixed")
-    beside.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    beside.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch and torch.cuda.is_available() else "cpu")
     beside.add_argument("--out", type=pathlib.Path, help="evaluation.json is written into this folder")
     flags = parser.parse_args(arguments)
     try:
@@ -287,6 +291,9 @@ def asked_questions(flags):
 
 
 def compared(flags):
+    if torch is None:
+        print(f"evaluate.py: compare needs PyTorch, which {sys.executable} has not; `questions` does without", file=sys.stderr)
+        return 3
     trainers = flags.trainers.split(",")
     if unknown := [t for t in trainers if t not in PRECISION]:
         raise Wrong(f"--trainers {unknown[0]}: expected {', '.join(PRECISION)}")
