@@ -40,7 +40,7 @@ def python(*arguments):
 
 class Answers(unittest.TestCase):
     # Worked out from the tables of the chapters with a pocket calculator.
-    BY_HAND = {"1a": 0.866, "1b": 29.8, "1c": 0.165, "5a": 196, "5b": 10.82, "6a": 24.28, "6b": 118, "7a": 0.83}
+    BY_HAND = {"1a": 0.866, "1b": 29.8, "1c": 0.151, "3a": 1.25, "5a": 589, "5b": 10.82, "6a": 24.28, "6b": 118, "7a": 0.83}
 
     def test_those_from_the_tables_are_right(self):
         self.assertEqual(set(self.BY_HAND), set(check.EXERCISES))
@@ -58,6 +58,11 @@ class Answers(unittest.TestCase):
     def test_what_is_no_answer_is_refused(self):
         for arguments in ([], ["1a"], ["9z", "1"], ["1a", "much"]):
             self.assertEqual(quietly(check.main, arguments)[0], 2, arguments)
+
+    def test_no_answer_stands_in_its_chapter(self):  # as 0.165 ms did, a screen above the question
+        for exercise, digits in (("1c", "0.15[0-9]"), ("3a", r"1\.25"), ("5a", "5(88|89)")):
+            chapter = next(LEARN.glob(f"{exercise[0]}-*.md")).read_text(encoding="utf-8")
+            self.assertIsNone(re.search(rf"(?<![0-9.,]){digits}(?![0-9])", chapter), exercise)
 
     def test_every_exercise_stands_in_a_chapter(self):
         pages = "".join(p.read_text(encoding="utf-8") for p in LEARN.glob("*.md"))
