@@ -138,9 +138,10 @@ std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
   // The exact test enumerates 2^pairs. At least: three looks need pairs for each, whose levels were simulated from here on; a single look
   // needs so many signs that all of them alike are rarer than its level (7: p = 0.016 of 0.02).
   const int most = f.quick && !one_look ? 13 : 26, least = f.sequential ? 8 : f.no_extension ? 7 : f.quick ? 4 : 9;
-  if (pairs < least || pairs > most)
-    throw InputError(
-        fmt::format("--pairs is {}: expected {} to {}{}", pairs, least, most, most == 13 ? " (twice that with the extension)" : ""));
+  const char* others = most == 13   ? " (twice that with the extension)"
+                       : least == 9 ? " (7 to 26 with --no-extension, 8 to 26 with --sequential)"
+                                    : "";
+  if (pairs < least || pairs > most) throw InputError(fmt::format("--pairs is {}: expected {} to {}{}", pairs, least, most, others));
   return f.sequential     ? experiments::sequential_looks(pairs)
          : f.no_extension ? experiments::extended_looks(pairs, pairs)
          : f.quick        ? experiments::extended_looks(pairs, 2 * pairs)
