@@ -304,21 +304,21 @@ KernelChange replaced(KernelChange into, const KernelChange& from) {
   return into;
 }
 
-// Gone and new kernels of one op belong together: first those that differ in template arguments only, then all that are left.
+// Gone and new kernels of one op belong together: first those that differ in template arguments only, then all that are left. Without an op
+// nothing says that one does the other's work: PyTorch's element-wise kernels, an addition and a GELU, differ in their arguments only.
 std::vector<KernelChange> match_roles(const Waterfall& w) {
   std::map<std::pair<std::string, std::string>, std::vector<KernelChange>> gone, fresh;
   std::vector<KernelChange> out;
   for (const WaterfallRow& row : w.kernels) {
-    if (row.change == "changed")
+    if (row.change == "changed" || row.pass == "unattributed")
       out.push_back(kernel_change(row));
     else
       (row.change == "gone" ? gone : fresh)[{row.pass, row.op}].push_back(kernel_change(row));
   }
   for (auto& [place, before] : gone) {
     auto& after = fresh[place];
-    const bool has_role = place.first != "unattributed";
     std::vector<KernelChange> left;
-    std::vector<std::string> names;  // of `after`, each shortened once: without ops thousands of kernels may be in one place
+    std::vector<std::string> names;  // of `after`, each shortened once
     for (const KernelChange& n : after) names.push_back(short_kernel_name(n.b_kernels.front()));
     for (KernelChange& g : before) {
       const auto name = std::find(names.begin(), names.end(), short_kernel_name(g.a_kernels.front()));
@@ -331,7 +331,7 @@ std::vector<KernelChange> match_roles(const Waterfall& w) {
       after.erase(twin);
       names.erase(name);
     }
-    if (!left.empty() && !after.empty() && has_role) {
+    if (!left.empty() && !after.empty()) {
       KernelChange all = left.front();
       for (size_t i = 1; i < left.size(); ++i) all = replaced(std::move(all), left[i]);
       for (const KernelChange& n : after) all = replaced(std::move(all), n);

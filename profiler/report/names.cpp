@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "profiler/report/text_table.h"
@@ -31,6 +33,16 @@ std::string without(std::string_view s, std::string_view part) {
   return out += s;
 }
 
+// Whether a template argument names something that can be wrapped. cuBLAS has a `gemvx::kernel<int, int, float, …>`, and a kernel of one's own
+// may be a `kernel<128>`: shown by their first argument they would be "int" and "128".
+bool names_something(std::string_view argument) {
+  constexpr std::string_view kTypes[] = {"bool",   "char", "short",  "int",           "long",  "unsigned", "signed", "float",
+                                         "double", "half", "__half", "__nv_bfloat16", "const", "true",     "false"};
+  const std::string_view word = argument.substr(0, argument.find_first_of(" *&"));
+  const bool is_value = argument.empty() || argument.find_first_of("0123456789-(") == 0;
+  return !is_value && std::find(std::begin(kTypes), std::end(kTypes), word) == std::end(kTypes);
+}
+
 // A wrapper within a wrapper is peeled like the first one. No library nests more of them; a file that does, thousands of levels deep, would
 // otherwise end the stack.
 constexpr int kMostWrappers = 10;
@@ -47,7 +59,7 @@ std::string_view unwrapped_name(std::string_view name, int wrappers) {
     if (base == wrapper && open != std::string_view::npos && name.back() == '>') {
       const std::string_view arguments = name.substr(open + 1, name.size() - open - 2);
       const std::string_view first = arguments.substr(0, top_level(arguments, ',')), inner = unwrapped_name(first, wrappers + 1);
-      if (!first.empty()) return inner.empty() ? first : inner;
+      if (names_something(first)) return inner.empty() ? first : inner;
     }
   return base;
 }

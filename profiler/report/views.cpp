@@ -123,7 +123,7 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
     if (blanks) {
       blank_unknown(row);
       for (size_t i = 0; i < fields.size(); ++i)
-        if (fields[i]->shown.format == Format::launches) row.cells[i + 1] = {};
+        if (fields[i]->shown.format == Format::launches && p.launches + p.copies == 0) row.cells[i + 1] = {};
     }
     row.cells.push_back({});
     view.rows.push_back(std::move(row));

@@ -127,6 +127,12 @@ TEST(Diff, WithoutAnOpGoneAndNewAreNotOneAnother) {
   const ProfileDiff d = diff_profiles(a, b);
   EXPECT_EQ(change(d, "gone").a_kernels.front(), "a");
   EXPECT_EQ(change(d, "new").b_kernels.front(), "b");
+  // Two of PyTorch's: a GELU that came was told as what became of a multiplication that went.
+  a.kernels[0].name = "void at::native::vectorized_elementwise_kernel<4, MulFunctor>(int)";
+  b.kernels[0].name = "void at::native::vectorized_elementwise_kernel<4, GeluFunctor>(int)";
+  const ProfileDiff of_one_name = diff_profiles(a, b);
+  EXPECT_EQ(change(of_one_name, "gone").a_kernels.front(), a.kernels[0].name);
+  EXPECT_EQ(change(of_one_name, "new").b_kernels.front(), b.kernels[0].name);
 }
 
 TEST(Diff, NamesOfOtherToolsAreTheSameKernel) {

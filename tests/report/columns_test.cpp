@@ -63,6 +63,24 @@ TEST(Columns, ACellOfThePageSortsByWhatItShows) {
   EXPECT_EQ(number("launches", 1, "grid"), -1) << "a copy has none";
 }
 
+// Launches outside every pass were in the sum of "n" and in no row above it.
+TEST(Columns, LaunchesThatNoPassHoldsStandInTheirRow) {
+  ProfileDocument d = documents::gpu();
+  const auto launches = [&](const std::string& name) {
+    const auto view = nlohmann::json::parse(page_json(d));
+    const auto text = [&](const auto& cell) {
+      return view["texts"][(cell.is_array() ? cell[0] : cell).template get<size_t>()].template get<std::string>();
+    };
+    for (const auto& row : view["tables"]["passes"]["rows"])
+      if (text(row[0]) == name) return text(row[1]);
+    return std::string("no such row");
+  };
+  EXPECT_EQ(launches("unattributed"), "") << "there is none";
+  *d.totals.launches += 3;
+  EXPECT_EQ(launches("unattributed"), "3");
+  EXPECT_EQ(launches("idle"), "");
+}
+
 // The page of a CPU run explained GB/s and headroom, of which it has none.
 TEST(Columns, ThePageExplainsWhatItsTablesHave) {
   const auto caption = [](const ProfileDocument& d, const char* table) {

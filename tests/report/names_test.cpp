@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
+#include <string>
 
 #include "profiler/report/utf8.h"
 
@@ -35,7 +36,17 @@ TEST(KernelNames, WrappersGiveWhatTheyWrap) {
             "cutlass_80_simt_sgemm_256x128_8x4_nn_align1");
   EXPECT_EQ(short_kernel_name("void cutlass::device_kernel<foo::FlashKernel<int, bar>>(x)"), "FlashKernel");
   EXPECT_EQ(short_kernel_name("void ns::Kernel<>(x)"), "Kernel") << "it wraps nothing";
-  EXPECT_EQ(short_kernel_name("void Kernel<(x)>(int)"), "(x)");
+  EXPECT_EQ(short_kernel_name("void Kernel<ns::>(int)"), "ns::");
+}
+
+// A product of cuBLAS stood in the tables as "int".
+TEST(KernelNames, ATypeOrANumberIsNothingThatAWrapperWraps) {
+  EXPECT_EQ(short_kernel_name("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __nv_bfloat16, float, false, 7, "
+                              "cublasGemvParamsEx<int, float> >(cublasGemvParamsEx<int, float>)"),
+            "kernel");
+  for (const char* argument : {"128", "(int)128, float", "-1", "float", "unsigned int", "float const*", "const float *", "true", "(x)"})
+    EXPECT_EQ(short_kernel_name("void mine::kernel<" + std::string(argument) + ">(float*)"), "kernel") << argument;
+  EXPECT_EQ(short_kernel_name("void cutlass::Kernel2<int_gemm_128x64>(T1::Params)"), "int_gemm_128x64");
 }
 
 // Each level copied the rest: 20 s were not enough.

@@ -169,24 +169,29 @@
   // ceiling. A dot at 100 on either axis cannot get faster without doing less.
   {
     const t = view.tables.kernels;
-    const rows = (d.kernels || []).map((k, i) => ({ k, row: t.rows[i] })).filter(({ k }) => known(k.dram_of_ceiling_pct) && k.time_ns > 0);
-    if (!known((d.ceilings || {}).copy_bytes_per_s) || !rows.length) {
+    const kernels = (d.kernels || []).map((k, i) => ({ k, row: t.rows[i] })).filter(({ k }) => known(k.dram_of_ceiling_pct) && k.time_ns > 0);
+    // Tensor use may be known and its share of the ceiling not: another chip, a share of active cycles, a count of instructions. The one is no
+    // stand-in for the other, so such a kernel has no place here.
+    const counted = kernels.some(({ k }) => known(k.tensor_active_pct) || known(k.tensor_instructions));
+    const rows = kernels.filter(({ k }) => !counted || known(k.tensor_of_ceiling_pct));
+    if (!known((d.ceilings || {}).copy_bytes_per_s) || !kernels.length) {
       put("roofline", note(view.sentences.no_roofline));
-    } else {
+    } else if (rows.length) {
       const longest = most(rows.map(({ k }) => k.time_ns));
       const pass = ({ k }) => k.pass || "unattributed";
-      const tensor = (k) => (known(k.tensor_of_ceiling_pct) ? k.tensor_of_ceiling_pct : known(k.tensor_active_pct) ? k.tensor_active_pct : 0);
       chart(document.getElementById("roofline"), "high", "Each kernel by its share of the DRAM ceiling and of the tensor ceiling; the kernel table has the numbers", () => ({
         type: "bubble",
         data: { datasets: [...new Set(rows.map(pass))].map((g) => ({ label: g, clip: false, backgroundColor: passColor(g) + "aa", borderColor: passColor(g),
-          data: rows.filter((r) => pass(r) === g).map(({ k, row }) => ({ x: k.dram_of_ceiling_pct, y: tensor(k), r: 3 + 22 * Math.sqrt(k.time_ns / longest), row })) })) },
+          data: rows.filter((r) => pass(r) === g).map(({ k, row }) => ({ x: k.dram_of_ceiling_pct, y: k.tensor_of_ceiling_pct ?? 0, r: 3 + 22 * Math.sqrt(k.time_ns / longest), row })) })) },
         options: { animation: false, maintainAspectRatio: false,
           scales: { x: { min: 0, max: 110, title: { display: true, text: "% of the measured DRAM ceiling" } }, y: { min: 0, max: 110, title: { display: true, text: "% of the measured tensor ceiling" } } },
           plugins: { tooltip: { callbacks: { label: (i) => words(t, i.raw.row) } } } },
       })) || put("roofline", noCharts());
       put("roofline", note("One dot per kernel, its area the kernel's time. " + view.sentences.ceilings +
         " Dots at the right or upper edge are bound by memory or tensor cores; dots near the origin by latency, or by something that is not counted."));
+      if (!counted) put("roofline", note("Tensor use was not counted: every dot lies on the axis, whatever its kernel does."));
     }
+    if (rows.length < kernels.length) put("roofline", note("Not drawn: " + (kernels.length - rows.length) + " of " + kernels.length + " kernels, whose tensor work is unknown."));
   }
 
   // ---- kernels -----------------------------------------------------------------------------------------------

@@ -92,4 +92,14 @@ expect(notes(untraced, "ranks").includes("No step of a rank was traced; see what
 const lost = notes(run("gpu", (data) => { delete data.launches[0].start_ns; }), "timeline");
 expect(lost.some((n) => /^\d+ of \d+ launches are drawn; the times of the others were lost\.$/.test(n)), "a launch whose time was lost is not called a short one");
 expect(notes(run("long"), "timeline").includes("The 2500 longest of 20000 launches are drawn."), "the longest are drawn of a long step");
+// Tensor use that is no share of the measured ceiling (a share of active cycles, another chip) was drawn as one.
+const roofline = (change) => { const page = run("gpu", change); return { dots: points(page.charts.find((c) => c.type === "bubble") ?? { options: {} }), notes: notes(page, "roofline") }; };
+const placed = roofline(() => {});
+const unplaced = roofline((data) => { delete data.kernels[0].tensor_of_ceiling_pct; });
+expect(unplaced.dots.length === placed.dots.length - 1 && unplaced.notes.includes("Not drawn: 1 of " + placed.dots.length + " kernels, whose tensor work is unknown."), "a kernel of unknown tensor work has no place in the roofline");
+expect(placed.notes.every((n) => !n.startsWith("Not drawn")), "and the others have");
+const unknown = roofline((data) => { for (const k of data.kernels) delete k.tensor_of_ceiling_pct; });
+expect(unknown.dots.length === 0 && unknown.notes.length === 1, "without any there is no chart");
+const uncounted = roofline((data) => { for (const k of data.kernels) delete k.tensor_of_ceiling_pct, delete k.tensor_active_pct; });
+expect(uncounted.dots.length === placed.dots.length && uncounted.notes.some((n) => n.startsWith("Tensor use was not counted")), "without tensor counters all lie on the axis, and the page says why");
 process.exit(problems.length ? 1 : 0);
