@@ -1,8 +1,10 @@
 // `stepscope energy`: joules per op of a training step, measured by the GPU's energy counter, and how far each is above its floor.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/errors.h"
 #include "base/json_read.h"
@@ -93,6 +95,10 @@ void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.profile.empty()) {
     if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");
     stepscope::check_output(f.profile, "--profile");
+    // It is read and then written: into a pipe, what was read would be written to nobody, and the program would wait for a reader.
+    std::error_code unknown;
+    if (std::filesystem::exists(f.profile, unknown) && !std::filesystem::is_regular_file(f.profile, unknown))
+      throw InputError(fmt::format("--profile {}: expected a file, which then holds the joules; this is a pipe or a device", f.profile));
     profile = profiler::load_profile(f.profile);
   }
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);

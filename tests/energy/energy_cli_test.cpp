@@ -123,6 +123,10 @@ TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("batch size 4 here, 64 in the profile"));
   EXPECT_EQ(slurp(other), made_profile(64));  // untouched
+  // Of a pipe, energy read the profile, wrote it back into the pipe and waited for ever for somebody to read it.
+  const Outcome pipe = stepscope("energy --from " + energy_file + " --profile /dev/stdin");
+  EXPECT_EQ(pipe.exit_code, 2);
+  EXPECT_THAT(pipe.err, HasSubstr("--profile /dev/stdin: expected a file, which then holds the joules"));
 }
 
 // The error of -1 J went into the profile, and then no command read the profile any more.
