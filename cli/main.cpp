@@ -1,4 +1,4 @@
-// stepscope COMMAND: dispatch and the translation of errors into exit codes (design §4), nothing else. The only place that exits:
+// stepscope COMMAND: dispatch and the translation of errors into exit codes, nothing else. The only place that exits:
 // 0 done and good · 1 the answer is no · 2 bad usage or input · 3 this machine cannot · 4 undecided.
 #include <fcntl.h>
 #include <fmt/format.h>

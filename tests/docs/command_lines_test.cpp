@@ -238,7 +238,7 @@ void place(const fs::path& from, const fs::path& to) {
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
 }
 
-// llm.c's tokenizer file (design §5): 256 int32, then each token as a length and its bytes.
+// llm.c's tokenizer file: 256 int32, then each token as a length and its bytes.
 void write_tokenizer(const fs::path& file) {
   std::ofstream out(file, std::ios::binary);
   std::array<int32_t, 256> header{20240328, 2, 50257, 50256};

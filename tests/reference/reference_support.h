@@ -76,7 +76,7 @@ std::span<const T> part(std::span<const T> all, const gpt2::TensorSpan& s) {
   return all.subspan(static_cast<size_t>(s.offset), static_cast<size_t>(s.size));
 }
 
-// The independent state of tests/data/golden (formats: design §5), read here without the project's own
+// The independent state of tests/data/golden (llm.c's debug state), read here without the project's own
 // readers: a mistake in those must not be able to hide one in the model.
 struct Golden {
   gpt2::ModelConfig config;
