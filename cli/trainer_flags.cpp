@@ -179,20 +179,39 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
   return out;
 }
 
-std::vector<std::string> leave_out_idle_variants([[maybe_unused]] TrainerFlags& f, [[maybe_unused]] int64_t ranks) {
-  std::vector<std::string> why;
+namespace {
+std::vector<gpt2::VariantFacts> facts_of([[maybe_unused]] std::string_view trainer) {
 #ifdef STEPSCOPE_WITH_CUDA
+  if (trainer == "fp32") return fp32::fp32_variant_facts();
+  if (trainer == "mixed") return mixed::mixed_variant_facts();
+#endif
+  return {};
+}
+
+// Takes variants away that several ranks alone run, of a trainer that is to train alone, and returns a sentence for stderr of each.
+std::vector<std::string> leave_out_variants_of_ranks(std::string_view trainer, std::map<std::string, std::string>& variants) {
+  std::vector<std::string> notices;
+  if (variants.empty()) return notices;  // as in check_variants
+  for (const gpt2::VariantFacts& fact : facts_of(trainer)) {
+    const auto given = variants.find(fact.slot);
+    if (!fact.needs_ranks || given == variants.end() || given->second != fact.name) continue;
+    notices.push_back(fmt::format("--variant {}={} is left out: one GPU exchanges nothing", fact.slot, fact.name));
+    variants.erase(given);
+  }
+  return notices;
+}
+}  // namespace
+
+std::vector<std::string> leave_out_idle_variants(TrainerFlags& f, int64_t ranks) {
+  std::vector<std::string> why;
   if (f.variants.empty()) return why;  // as in check_variants
-  const auto facts = f.trainer == "fp32"    ? fp32::fp32_variant_facts()
-                     : f.trainer == "mixed" ? mixed::mixed_variant_facts()
-                                            : std::vector<gpt2::VariantFacts>();
+  const auto facts = facts_of(f.trainer);
   std::erase_if(f.variants, [&](const std::string& text) {
     const auto fact = std::ranges::find_if(facts, [&](const gpt2::VariantFacts& v) { return v.slot + "=" + v.name == text; });
     if (fact == facts.end() || !(fact->needs_ranks ? ranks == 1 : fact->is_default)) return false;
     why.push_back(fmt::format("{} is {}", text, fact->needs_ranks ? "for several GPUs" : "the default"));
     return true;
   });
-#endif
   return why;
 }
 
@@ -390,8 +409,12 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   return o;
 }
 
-std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::TrainerOptions& o) {
+std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::TrainerOptions& wanted) {
   std::unique_ptr<gpt2::Trainer> trainer;
+  gpt2::TrainerOptions o = wanted;
+  // The trainer would take them, run without them, and name them in run.json.
+  if (o.communicator == nullptr)
+    for (const std::string& notice : leave_out_variants_of_ranks(f.trainer, o.variants)) say(notice);
   if (f.trainer == "reference") {
     trainer = gpt2::make_reference_trainer(o);
   } else if (f.trainer == "fp32" || f.trainer == "mixed") {
