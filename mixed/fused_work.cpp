@@ -104,6 +104,11 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
       work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(layout.total));
       break;
     }
+    case Moments::as_16_bits: {  // they are 2 + 2
+      constexpr double kSpared = 16.0 - 8.0;
+      work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(layout.total));
+      break;
+    }
   }
   switch (variants.lm_head) {
     case LmHead::logits:

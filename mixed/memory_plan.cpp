@@ -59,6 +59,8 @@ int64_t moment_bytes(Moments moments, int64_t parameters) {
       return 2 * parameters * kFloat;
     case Moments::split:
       return 2 * parameters * (kBf16 + kLowByte);
+    case Moments::as_16_bits:
+      return 2 * parameters * kBf16;
   }
   return 0;
 }
@@ -108,7 +110,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
     plan.ranks->embedding = variants.embedding_exchange;
     plan.ranks->start = variants.exchange_start;
     plan.ranks->embedding_row_bytes = C * gathered_value_bytes(variants.embedding_exchange, variants.residual_gradient);
-    plan.ranks->split_states = two_arenas.has_value() || variants.masters == Masters::split || variants.moments == Moments::split;
+    plan.ranks->split_states = two_arenas.has_value() || variants.masters == Masters::split || variants.moments != Moments::as_fp32;
   } else {
     plan.gradient_arenas = two_arenas;
   }

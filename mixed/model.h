@@ -37,12 +37,12 @@ class Model : public gpt2::ops::StepModel {
   void zero_split_masters();
   void read_split_masters(std::span<float> values);
   void write_split_masters(std::span<const float> values);
-  // Moments that are not kept in fp32 (moments=split), as the split masters above: read exactly, written rounded to nearest, which gives what
-  // was read its bits again.
-  bool has_split_moments() const { return variants_.moments == Moments::split; }
-  void zero_split_moments();
-  void read_split_moments(gpt2::State which, std::span<float> values);
-  void write_split_moments(gpt2::State which, std::span<const float> values);
+  // Moments that are not kept in fp32, as the split masters above: read exactly, written rounded to nearest, which gives what was read its
+  // bits again.
+  bool has_narrow_moments() const { return variants_.moments != Moments::as_fp32; }
+  void zero_narrow_moments();
+  void read_narrow_moments(gpt2::State which, std::span<float> values);
+  void write_narrow_moments(gpt2::State which, std::span<const float> values);
   const bf16* weights() const { return weights_.data(); }
   // Gradients of which some lie in bf16 (weight_gradients=bf16), as the split masters above: read exactly, written rounded to nearest.
   bool has_narrow_gradients() const { return narrow_gradients_.size() > 0; }
@@ -97,7 +97,8 @@ class Model : public gpt2::ops::StepModel {
   gpt2::ops::SplitMoments split_moments() const {
     return {moment_up_[0].data(), moment_up_[1].data(), moment_low_[0].data(), moment_low_[1].data()};
   }
-  // use(WholeMoments or SplitMoments), and use(Fp32Masters or SplitMasters): whichever form there is.
+  gpt2::ops::ShortMoments short_moments() const { return {moment_up_[0].data(), reinterpret_cast<uint16_t*>(moment_up_[1].data())}; }
+  // use(WholeMoments, SplitMoments or ShortMoments), and use(Fp32Masters or SplitMasters): whichever form there is.
   template <class Use>
   void with_moments(const Use& use) const {
     switch (variants_.moments) {
@@ -105,6 +106,8 @@ class Model : public gpt2::ops::StepModel {
         return use(gpt2::ops::WholeMoments{adam_m_.data(), adam_v_.data()});
       case Moments::split:
         return use(split_moments());
+      case Moments::as_16_bits:
+        return use(short_moments());
     }
   }
   template <class Use>
@@ -156,7 +159,8 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<bf16> weights_;
   gpt2::cuda::DeviceBuffer<uint16_t> masters_low_;  // empty, as masters_up_, unless masters are split
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
-  std::array<gpt2::cuda::DeviceBuffer<bf16>, 2> moment_up_;  // of m and of v; empty, as moment_low_, unless moments are split
+  // Of m and of v. Split moments have both, those of 16 bits lie in the first, and both are empty where moments are in fp32.
+  std::array<gpt2::cuda::DeviceBuffer<bf16>, 2> moment_up_;
   std::array<gpt2::cuda::DeviceBuffer<gpt2::ops::LowByte>, 2> moment_low_;
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_;
   gpt2::cuda::DeviceBuffer<unsigned char> embedding_scratch_;  // from sort_tokens on, beside other ops

@@ -20,7 +20,10 @@ using gpt2::OpRange;
 using gpt2::Pass;
 
 namespace {
-int64_t split_moment_elements(const VariantChoice& variants, const MemoryPlan& plan) {
+int64_t moment_up_elements(const VariantChoice& variants, const MemoryPlan& plan) {
+  return variants.moments != Moments::as_fp32 ? plan.divided_elements() : 0;
+}
+int64_t moment_low_elements(const VariantChoice& variants, const MemoryPlan& plan) {
   return variants.moments == Moments::split ? plan.divided_elements() : 0;
 }
 int64_t split_master_elements(const VariantChoice& variants, const MemoryPlan& plan) {
@@ -41,10 +44,10 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       weights_(plan.whole_elements()),
       masters_low_(split_master_elements(variants, plan)),
       masters_up_(ops::split_up_bytes(split_master_elements(variants, plan))),
-      moment_up_{gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan)),
-                 gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan))},
-      moment_low_{gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan)),
-                  gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan))},
+      moment_up_{gpt2::cuda::DeviceBuffer<bf16>(moment_up_elements(variants, plan)),
+                 gpt2::cuda::DeviceBuffer<bf16>(moment_up_elements(variants, plan))},
+      moment_low_{gpt2::cuda::DeviceBuffer<ops::LowByte>(moment_low_elements(variants, plan)),
+                  gpt2::cuda::DeviceBuffer<ops::LowByte>(moment_low_elements(variants, plan))},
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       embedding_scratch_(plan.embedding_scratch_bytes),
@@ -120,24 +123,42 @@ void Model::write_split_masters(std::span<const float> values) {
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-// ---- split moments --------------------------------------------------------------------------------------------------------
+// ---- moments that are not kept in fp32 --------------------------------------------------------------------------------------
 
-void Model::zero_split_moments() {
+void Model::zero_narrow_moments() {
   for (const auto& up : moment_up_) STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(up.data(), 0, static_cast<size_t>(up.bytes()), stream_));
   for (const auto& low : moment_low_) STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(low.data(), 0, static_cast<size_t>(low.bytes()), stream_));
 }
 
-void Model::read_split_moments(gpt2::State which, std::span<float> values) {
-  const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
+void Model::read_narrow_moments(gpt2::State which, std::span<float> values) {
+  const bool first = which == gpt2::State::adam_m;
+  const size_t moment = first ? 0 : 1;
   read_in_pieces(values, which, [&](float* to, int64_t held, int64_t, int64_t count) {
-    ops::join_values(to, moment_up_[moment].data(), moment_low_[moment].data(), held, count, stream_);
+    switch (variants_.moments) {
+      case Moments::split:
+        return ops::join_values(to, moment_up_[moment].data(), moment_low_[moment].data(), held, count, stream_);
+      case Moments::as_16_bits:
+        return first ? ops::widen_moment(to, short_moments().m, held, count, stream_)
+                     : ops::widen_moment(to, short_moments().v, held, count, stream_);
+      case Moments::as_fp32:
+        break;
+    }
   });
 }
 
-void Model::write_split_moments(gpt2::State which, std::span<const float> values) {
-  const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
+void Model::write_narrow_moments(gpt2::State which, std::span<const float> values) {
+  const bool first = which == gpt2::State::adam_m;
+  const size_t moment = first ? 0 : 1;
   write_in_pieces(values, which, [&](const float* from, int64_t held, int64_t, int64_t count) {
-    ops::split_values(moment_up_[moment].data(), moment_low_[moment].data(), from, held, count, stream_);
+    switch (variants_.moments) {
+      case Moments::split:
+        return ops::split_values(moment_up_[moment].data(), moment_low_[moment].data(), from, held, count, stream_);
+      case Moments::as_16_bits:
+        return first ? ops::shorten_moment(short_moments().m, from, held, count, stream_)
+                     : ops::shorten_moment(short_moments().v, from, held, count, stream_);
+      case Moments::as_fp32:
+        break;
+    }
   });
 }
 

@@ -38,7 +38,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     }
     start_from_zero();
     if (mixed_model().has_split_masters()) mixed_model().zero_split_masters();
-    if (mixed_model().has_split_moments()) mixed_model().zero_split_moments();
+    if (mixed_model().has_narrow_moments()) mixed_model().zero_narrow_moments();
     if (mixed_model().has_narrow_gradients()) mixed_model().zero_narrow_gradients();
     mixed_model().round_weights(false);
     synchronize();
@@ -65,7 +65,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     if (which == gpt2::State::gradients) return mixed_model().read_gradients(values);
-    if (which != gpt2::State::parameters) return mixed_model().read_split_moments(which, values);
+    if (which != gpt2::State::parameters) return mixed_model().read_narrow_moments(which, values);
     mixed_model().read_split_masters(values);
   }
 
@@ -75,7 +75,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     if (which == gpt2::State::gradients) return mixed_model().write_gradients(values);
-    if (which != gpt2::State::parameters) return mixed_model().write_split_moments(which, values);
+    if (which != gpt2::State::parameters) return mixed_model().write_narrow_moments(which, values);
     mixed_model().write_split_masters(values);
     written_ = true;
   }
@@ -113,7 +113,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
       case gpt2::State::adam_v:
         break;
     }
-    return !mixed_model().has_split_moments();
+    return !mixed_model().has_narrow_moments();
   }
 
   void parameters_written() override {

@@ -278,14 +278,14 @@ Refusal no_split_masters(const Run&, const VariantChoice& choice) {
   }
   return "adamw=per_tensor has no kernel for split masters";
 }
-Refusal no_split_moments(const Run&, const VariantChoice& choice) {
+Refusal no_narrow_moments(const Run&, const VariantChoice& choice) {
   switch (choice.adamw) {
     case AdamWKernel::all_tensors:
       return std::nullopt;
     case AdamWKernel::per_tensor:
       break;
   }
-  return "adamw=per_tensor has no kernel for split moments";
+  return "adamw=per_tensor has no kernel for moments in less than fp32";
 }
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
   if (run.options.micro_batches > 1) return std::string(why_no_accumulation_in_bf16);

@@ -34,7 +34,7 @@ Refusal no_gathered_rows(const Run& run, const VariantChoice& choice);
 Refusal why_dense_embedding(const Run& run, const VariantChoice& choice);
 Refusal why_dense_rather_than_bf16_rows(const Run& run, const VariantChoice& choice);
 Refusal no_split_masters(const Run& run, const VariantChoice& choice);
-Refusal no_split_moments(const Run& run, const VariantChoice& choice);
+Refusal no_narrow_moments(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_wte_gradient(const Run& run, const VariantChoice& choice);
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice);

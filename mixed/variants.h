@@ -34,7 +34,7 @@ enum class AttentionForward { hopper, cudnn, flash, unfused };
 enum class AttentionBackward { hopper, cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
-enum class Moments { split, as_fp32 };
+enum class Moments { split, as_16_bits, as_fp32 };
 enum class WeightGradients { as_bf16, as_fp32 };
 enum class WteGradient { as_bf16, as_fp32 };
 enum class AttentionPlan { measured, heuristic };

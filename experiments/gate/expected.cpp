@@ -81,9 +81,10 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
   return {.activation_bits = 23, .stream_bits = 23};
 }
 
-int moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants) {
-  if (trainer != "mixed") return kFp32Bits;
-  return that_runs(variants, "moments", "split") == "split" ? kSplitBits : kFp32Bits;
+MomentBits moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants) {
+  if (trainer != "mixed") return {};
+  const std::string_view moments = that_runs(variants, "moments", "split");
+  return moments == "split" ? kSplitMoments : moments == "16_bits" ? kShortMoments : MomentBits{};
 }
 
 Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,

@@ -18,6 +18,7 @@
 
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/metrics.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/report.h"
 #include "experiments/gate/workload.h"
 #include "gpt2/trainer.h"
@@ -41,8 +42,8 @@ struct Storage {
 // `variants`: those that run, where they are not the defaults (gpt2::Trainer::options()).
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants);
 
-// The same of AdamW's moments: 24 in fp32; fewer where they are rounded to so many at random.
-int moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants);
+// The same of AdamW's moments.
+MomentBits moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants);
 
 // Root mean square over the draws of what compare() says of each.
 struct Noise {

@@ -110,7 +110,7 @@ class Checks : public ModelRun {
         if (wanted(c.name)) small_case(c);
     if (options_.with_steps && any_wanted(options_, "steps ")) all_whole_steps();
     if (options_.with_loop && options_.train) loop();
-    const bool moments_at_random = moment_bits_of(options_.trainer, options_.variants) < kFp32Bits;
+    const bool moments_at_random = moment_bits_of(options_.trainer, options_.variants).at_random();
     if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
       for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted(options_, "d12 ")) real_size();
@@ -187,12 +187,12 @@ class Checks : public ModelRun {
   void rounding() {
     begin({"rounding", options_.config, options_.batch_size, options_.seq_len});
     const bool of_weights = options_.weight_rounding == "stochastic";
-    if (!of_weights && moment_bits_of(options_.trainer, trainer_->options().variants) == kFp32Bits) return;
+    if (!of_weights && !moment_bits().at_random()) return;
     const Tokens tokens = random_tokens(case_, seed(), 31);
     const Batch batch = tokens.batch();
     AdamW still = training_;
     still.learning_rate = 0;
-    const Moments given = given_moments(case_, seed());
+    const Moments given = given_moments(case_, seed(), moment_bits());
     std::vector<uint64_t> left;
     int64_t same = 0;
     // Also steps that are alike in their lowest 6 to 20 bits.
@@ -292,7 +292,7 @@ class Checks : public ModelRun {
     const Batch batch = tokens.batch();
     trainer_->write(State::parameters, parameters_);
     const double norm = norm_of_own_gradients(kTokens), loss = trainer_->evaluate(batch);
-    const Moments given = given_moments(case_, seed());
+    const Moments given = given_moments(case_, seed(), moment_bits());
     if (rounding_ == WeightRounding::stochastic) {
       AdamW still = training_;
       still.learning_rate = 0;
@@ -624,7 +624,7 @@ class Checks : public ModelRun {
     StepNames names{if_wanted("steps norm"),      if_wanted("steps m"),         if_wanted("steps v"),
                     if_wanted("steps update"),    if_wanted("steps weights"),   if_wanted("steps loss"),
                     if_wanted("steps grad norm"), if_wanted("steps gradients"), ""};
-    const Moments given = given_moments(c, seed());
+    const Moments given = given_moments(c, seed(), moment_bits());
     uint64_t tokens_number = c.micro_batches == 1 ? 100 : 101;
     for (const auto& [micro_batches, t] : {std::pair<int, int64_t>{1, 1000}, {2, 1}, {3, 100000}, {5, 99}}) {
       if ((micro_batches == 1) != (c.micro_batches == 1)) continue;

@@ -302,8 +302,8 @@ StepTaken ModelRun::take_step(int64_t t, const AdamW& adamw, std::vector<Tokens>
 
 void ModelRun::judge_later(StepTaken taken, const StepNames& names) {
   later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, storage = storage_, draws = draws(), &answers = answers(),
-         moment_bits = moment_bits_of(options_.trainer, trainer_->options().variants)] {
-    Results out = judge_arithmetic(*s, names, rounding_, moment_bits);
+         bits = moment_bits()] {
+    Results out = judge_arithmetic(*s, names, rounding_, bits);
     if (names.loss.empty() && names.grad_norm.empty() && names.gradients.empty()) return out;
     const auto expected = answers.get(s->c, s->weights, s->tokens, storage, draws, true);
     for (CheckResult& r : judge_against_oracle(*s, names, *expected, budgets_)) out.push_back(std::move(r));

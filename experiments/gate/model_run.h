@@ -16,6 +16,7 @@
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/expected.h"
 #include "experiments/gate/model_gate.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/step_judge.h"
 #include "gpt2/tensor_table.h"
 
@@ -75,6 +76,7 @@ class ModelRun {
   void add(CheckResult result) { pending_.add(report(), std::move(result)); }
   void later(std::function<Results()> judge);
   int draws() const;
+  MomentBits moment_bits() const { return moment_bits_of(options_.trainer, trainer_->options().variants); }
   // The oracle's answers to the case at hand.
   ExpectedCache& answers() {
     ExpectedCache* shared = is_big(case_.config) ? options_.big_answers : options_.small_answers;

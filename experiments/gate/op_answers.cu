@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/gate/op_chunks.cuh"
+#include "experiments/gate/rounded_at_random.h"
 
 namespace gate::answer {
 namespace {
@@ -38,6 +39,12 @@ struct Store {
     out[i] = value;
   }
 };
+struct OfBits {
+  double* out;
+  View in;
+  int bits;
+  GATE_ANYWHERE void operator()(int64_t i) const { out[i] = nearest(in[i], bits); }
+};
 struct Add {
   double* out;
   View a, b;
@@ -60,6 +67,11 @@ double sum_of(Space space, View values, int64_t n, bool squares) {
 Memory stored(Space space, View values, Element element, int64_t n) {
   Memory out = doubles(space, n);
   for_each_index(space, n, Store{out.as<double>(), values, element});
+  return out;
+}
+Memory of_bits(Space space, View values, int bits, int64_t n) {
+  Memory out = doubles(space, n);
+  for_each_index(space, n, OfBits{out.as<double>(), values, bits});
   return out;
 }
 Memory sum(Space space, View a, View b, int64_t n) {
@@ -487,16 +499,23 @@ struct LogitGradient {
     dlogits[i] = v < V ? (exp(logits[i]) / sums[row] - (v == targets[row] ? 1 : 0)) * scale : 0;
   }
 };
-struct Update {
-  double *p, *m, *v;
-  View p0, m0, v0, g;
-  double lr, b1, b2, eps, correct_m, correct_v, scale, decay;
-  int64_t first;
-  GATE_ANYWHERE void operator()(int64_t k) const {
-    const int64_t i = first + k;
+struct UpdateMoments {
+  double *m, *v;
+  View m0, v0, g;
+  double b1, b2, scale;
+  GATE_ANYWHERE void operator()(int64_t i) const {
     const double clipped = g[i] * scale;
     m[i] = b1 * m0[i] + (1 - b1) * clipped;
     v[i] = b2 * v0[i] + (1 - b2) * clipped * clipped;
+  }
+};
+struct Move {
+  double* p;
+  View p0, m, v;
+  double lr, eps, correct_m, correct_v, decay;
+  int64_t first;
+  GATE_ANYWHERE void operator()(int64_t k) const {
+    const int64_t i = first + k;
     p[i] = p0[i] - lr * (m[i] / correct_m / (sqrt(v[i] / correct_v) + eps) + decay * p0[i]);
   }
 };
@@ -533,16 +552,25 @@ Classified classifier(Space space, View logits, const int32_t* targets, int64_t 
 
 Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& a,
               int64_t step, double gradient_scale) {
+  Updated u{{}, doubles(space, layout.total), doubles(space, layout.total)};
+  for_each_index(space, layout.total,
+                 UpdateMoments{u.m.as<double>(), u.v.as<double>(), m, v, gradients, static_cast<double>(a.beta1),
+                               static_cast<double>(a.beta2), gradient_scale});
+  u.parameters = moved(space, parameters, view(u.m), view(u.v), layout, a, step);
+  return u;
+}
+
+Memory moved(Space space, View parameters, View m, View v, const gpt2::TensorLayout& layout, const gpt2::AdamW& a, int64_t step) {
   const double t = static_cast<double>(step), b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2);
-  Updated u{doubles(space, layout.total), doubles(space, layout.total), doubles(space, layout.total)};
+  Memory p = doubles(space, layout.total);
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& span = layout[row.id];
-    for_each_index(space, span.size,
-                   Update{u.parameters.as<double>(), u.m.as<double>(), u.v.as<double>(), parameters, m, v, gradients,
-                          static_cast<double>(a.learning_rate), b1, b2, static_cast<double>(a.eps), 1 - std::pow(b1, t),
-                          1 - std::pow(b2, t), gradient_scale, decays(row.name) ? static_cast<double>(a.weight_decay) : 0.0, span.offset});
+    for_each_index(
+        space, span.size,
+        Move{p.as<double>(), parameters, m, v, static_cast<double>(a.learning_rate), static_cast<double>(a.eps), 1 - std::pow(b1, t),
+             1 - std::pow(b2, t), decays(row.name) ? static_cast<double>(a.weight_decay) : 0.0, span.offset});
   }
-  return u;
+  return p;
 }
 
 }  // namespace gate::answer

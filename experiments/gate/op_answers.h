@@ -14,6 +14,8 @@ namespace gate::answer {
 Memory doubles(Space space, int64_t n);
 // Values as `element` stores them.
 Memory stored(Space space, View values, Element element, int64_t n);
+// The nearest numbers of so many significant bits.
+Memory of_bits(Space space, View values, int bits, int64_t n);
 Memory sum(Space space, View a, View b, int64_t n);
 
 Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T, int64_t C);
@@ -72,5 +74,7 @@ struct Updated {
 };
 Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
               int64_t step, double gradient_scale);
+// Its last part: parameters by their new moments.
+Memory moved(Space space, View parameters, View m, View v, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step);
 
 }  // namespace gate::answer

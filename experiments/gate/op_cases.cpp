@@ -194,11 +194,11 @@ OpCase OpCases::update_case(const OpSizes::Update& z, int64_t step, bool stochas
   const OpTensor gradients =
                      input_of("gradients", 1, n, kF32, inputs.bf16_gradients ? bf16_in_blocks(drawn, layout, inputs.bf16_wte) : drawn),
                  clip = input_of("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<float>{clip_scale}));
-  const auto moments = [&](const Values& values) {
+  const auto moments = [&](const Values& values, int bits) {
     const Memory drawn_moments = made(n, kF32, values);
-    return inputs.moments_of_16_bits ? content_of(answer::stored(o_.space, view(drawn_moments, kF32), kSplit, n), kF32) : drawn_moments;
+    return bits < kFp32Bits ? content_of(answer::of_bits(o_.space, view(drawn_moments, kF32), bits, n), kF32) : drawn_moments;
   };
-  const Memory p = made(n, kF32, normal()), m = moments(moment), v = moments(square);
+  const Memory p = made(n, kF32, normal()), m = moments(moment, inputs.moments.m), v = moments(square, inputs.moments.v);
   answer::Updated want;
   if (o_.with_answers)
     want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, update_settings(step), step,

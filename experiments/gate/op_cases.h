@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/op_answers.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
@@ -217,14 +218,16 @@ class OpCases {
   struct UpdateInputs {
     bool bf16_gradients = false;  // those of the blocks' matrices are bf16 numbers
     bool bf16_wte = false;        // and wte's
-    bool moments_of_16_bits = false;
+    MomentBits moments{};         // which are numbers of so many bits
   };
   OpCase update_case(const OpSizes::Update& z, int64_t step, bool stochastic, const UpdateInputs& inputs);
   // ---- gradients in two arenas (op_cases_arenas.cpp)
   void grad_norm_arenas();
   void adamw_arenas(const OpSizes::Update& z, int64_t step, bool stochastic);
-  // ---- moments in three bytes (op_cases_moments.cpp)
+  // ---- moments that are not in fp32 (op_cases_moments.cpp)
   void adamw_moments(const OpSizes::Update& z, int64_t step, bool stochastic);
+  void adamw_moments(const OpSizes::Update& z, int64_t step, bool stochastic, const char* variant, const MomentBits& bits,
+                     const char* other);
 
   const OpTrainer& t_;
   const OpSizes& z_;

@@ -156,8 +156,8 @@ class OpTrainer {
                             void* scratch) const;
   virtual int64_t adamw_arenas_scratch(Variant weight_gradients, const std::string& wte_gradient, const std::string& masters,
                                        const gpt2::TensorLayout&) const;
-  // What slot "moments" decides, as adamw_masters; masters, weight_gradients: the variant of that slot. Moments come as numbers of 16
-  // significant bits, gradients as for adamw_arenas.
+  // What slot "moments" decides, as adamw_masters; masters, weight_gradients: the variant of that slot. Moments come as numbers
+  // that the variant keeps, gradients as for adamw_arenas.
   virtual void adamw_moments(OpContext&, Variant moments, const std::string& masters, const std::string& weight_gradients, bool stochastic,
                              const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_moments_scratch(Variant moments, const std::string& masters, const std::string& weight_gradients,

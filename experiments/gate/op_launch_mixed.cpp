@@ -157,6 +157,19 @@ void with_split_moments(const OpTrainer::UpdateTensors& t, int64_t n, void* memo
   gpt2::ops::join_values(t.v, split.v_up, split.v_low, 0, n, stream);
 }
 
+// The same with short moments.
+constexpr int64_t short_moments_bytes(int64_t n) { return 4 * padded(n); }
+template <class Use>
+void with_short_moments(const OpTrainer::UpdateTensors& t, int64_t n, void* memory, cudaStream_t stream, const Use& use) {
+  bf16* m = h(memory);
+  const gpt2::ops::ShortMoments moments{m, reinterpret_cast<uint16_t*>(m + padded(n))};
+  gpt2::ops::shorten_moment(moments.m, t.m, 0, n, stream);
+  gpt2::ops::shorten_moment(moments.v, t.v, 0, n, stream);
+  use(moments);
+  gpt2::ops::widen_moment(t.m, moments.m, 0, n, stream);
+  gpt2::ops::widen_moment(t.v, moments.v, 0, n, stream);
+}
+
 class MixedOps final : public OpTrainer {
  public:
   std::string name() const override { return "mixed"; }
@@ -562,7 +575,7 @@ class MixedOps final : public OpTrainer {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32) return own;
     return own + arenas_of(layout, wte_gradient).bytes();
   }
-  // The scratch: gradients in two arenas, split moments, split masters.
+  // The scratch: gradients in two arenas, moments that are not in fp32, split masters.
   void adamw_moments(OpContext& c, Variant v, const std::string& masters, const std::string& weight_gradients, bool stochastic,
                      const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step,
                      void* scratch) const override {
@@ -579,6 +592,10 @@ class MixedOps final : public OpTrainer {
         case mixed::Moments::split:
           with_split_moments(t, layout.total, memory, stream,
                              [&](const auto& split) { with(split, memory + split_moments_bytes(layout.total)); });
+          break;
+        case mixed::Moments::as_16_bits:
+          with_short_moments(t, layout.total, memory, stream,
+                             [&](const auto& moments) { with(moments, memory + short_moments_bytes(layout.total)); });
           break;
       }
     };
@@ -597,7 +614,15 @@ class MixedOps final : public OpTrainer {
   int64_t adamw_moments_scratch(Variant v, const std::string& masters, const std::string& weight_gradients,
                                 const gpt2::TensorLayout& layout) const override {
     const int64_t others = adamw_arenas_scratch(weight_gradients, "fp32", masters, layout);
-    return pick<mixed::Moments>("moments", v) == mixed::Moments::as_fp32 ? others : others + split_moments_bytes(layout.total);
+    switch (pick<mixed::Moments>("moments", v)) {
+      case mixed::Moments::split:
+        return others + split_moments_bytes(layout.total);
+      case mixed::Moments::as_16_bits:
+        return others + short_moments_bytes(layout.total);
+      case mixed::Moments::as_fp32:
+        break;
+    }
+    return others;
   }
   // The scratch: that of the bias, and behind it the product in fp32.
   void linear_backward_weight(OpContext& c, Variant v, const std::string& bias_gradient, void* dweight, float* dbias, const void* dout,

@@ -5,11 +5,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/op_memory.h"
 
 namespace gate {
-
-inline constexpr int kFp32Bits = 24, kSplitBits = 16;  // significant bits of fp32 and of a value in three bytes
 
 // The distance of neighbours around `value` that have so many significant bits and fp32's exponents.
 GATE_ANYWHERE inline double spacing(double value, int bits) {

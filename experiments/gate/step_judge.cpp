@@ -40,7 +40,7 @@ struct RandomRoundings {
 };
 
 void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const StepTaken& s, const StepNames& names, const KnownTensor& t,
-                   double scale, int bits) {
+                   double scale, const MomentBits& bits) {
   const double b1 = static_cast<double>(s.adamw.beta1), b2 = static_cast<double>(s.adamw.beta2),
                lr = static_cast<double>(s.adamw.learning_rate), eps = static_cast<double>(s.adamw.eps);
   const double correct_m = 1 - std::pow(b1, static_cast<double>(s.t)), correct_v = 1 - std::pow(b2, static_cast<double>(s.t));
@@ -51,19 +51,19 @@ void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const
     const auto number = [i](const std::vector<float>& values) { return static_cast<double>(values[i]); };
     const double g = scale * number(s.gradients);
     const double m_kept = b1 * number(s.m), m_new = (1 - b1) * g;
-    const auto granted = [bits](double want) { return bits < kFp32Bits ? either_neighbour(want, bits) : 0; };
+    const auto granted = [](double want, int of) { return of < kFp32Bits ? either_neighbour(want, of) : 0; };
     m.look(number(s.new_m), m_kept + m_new, kHalfUlp * (std::abs(m_kept) + std::abs(m_new)) + kSmallest, k - t.offset,
-           granted(m_kept + m_new));
+           granted(m_kept + m_new, bits.m));
     // Where the two almost cancel, their own roundings are no longer small beside the distance of neighbours.
-    if (bits < kFp32Bits && std::abs(m_kept) + std::abs(m_new) <= 2 * std::abs(m_kept + m_new)) {
-      random.m.look(number(s.new_m), m_kept + m_new, bits);
-      random.m_together.look(number(s.new_m), m_kept + m_new, bits, k);
+    if (bits.m < kFp32Bits && std::abs(m_kept) + std::abs(m_new) <= 2 * std::abs(m_kept + m_new)) {
+      random.m.look(number(s.new_m), m_kept + m_new, bits.m);
+      random.m_together.look(number(s.new_m), m_kept + m_new, bits.m, k);
     }
     const double v_kept = b2 * number(s.v), v_new = (1 - b2) * g * g;
-    v.look(number(s.new_v), v_kept + v_new, kHalfUlp * (v_kept + v_new) + kSmallest, k - t.offset, granted(v_kept + v_new));
-    if (bits < kFp32Bits) {
-      random.v.look(number(s.new_v), v_kept + v_new, bits);
-      random.v_together.look(number(s.new_v), v_kept + v_new, bits, k);
+    v.look(number(s.new_v), v_kept + v_new, kHalfUlp * (v_kept + v_new) + kSmallest, k - t.offset, granted(v_kept + v_new, bits.v));
+    if (bits.v < kFp32Bits) {
+      random.v.look(number(s.new_v), v_kept + v_new, bits.v);
+      random.v_together.look(number(s.new_v), v_kept + v_new, bits.v, k);
     }
     // From the trainer's own new moments, so that their roundings are not counted twice.
     const double direction = number(s.new_m) / correct_m / (std::sqrt(number(s.new_v) / correct_v) + eps);
@@ -139,7 +139,8 @@ std::vector<float> rounded_weights(std::span<const float> parameters, WeightRoun
   return weights;
 }
 
-std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& names, WeightRounding rounding, int moment_bits) {
+std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& names, WeightRounding rounding,
+                                          const MomentBits& moment_bits) {
   std::vector<CheckResult> out;
   const std::vector<KnownTensor> tensors = known_tensors(s.c.config);
   std::vector<double> squares(tensors.size());
@@ -169,8 +170,8 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
     all.m_together.add(r.m_together);
     all.v_together.add(r.v_together);
   }
-  judge_random(out, names.m, all.m, all.m_together, kRoundingsOfM, moment_bits, names.detail);
-  judge_random(out, names.v, all.v, all.v_together, kRoundingsOfV, moment_bits, names.detail);
+  judge_random(out, names.m, all.m, all.m_together, kRoundingsOfM, moment_bits.m, names.detail);
+  judge_random(out, names.v, all.v, all.v_together, kRoundingsOfV, moment_bits.v, names.detail);
   if (!names.update.empty()) {
     const gpt2::ModelConfig& c = s.c.config;
     int64_t moved = 0;

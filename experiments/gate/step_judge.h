@@ -9,6 +9,7 @@
 
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/expected.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/report.h"
 #include "experiments/gate/workload.h"
 #include "gpt2/trainer.h"
@@ -49,7 +50,8 @@ inline constexpr double kBiasOfRounding = 6;
 
 // moment_bits: moment_bits_of the trainer. An element of moments with fewer bits than fp32 may be off by the distance to either neighbour,
 // beside the roundings of the formula.
-std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames& names, WeightRounding rounding, int moment_bits);
+std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames& names, WeightRounding rounding,
+                                          const MomentBits& moment_bits);
 std::vector<CheckResult> judge_against_oracle(const StepTaken& step, const StepNames& names, const Expected& expected,
                                               const ModelBudgets& budgets);
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "experiments/gate/known_model.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/oracle.h"
 #include "experiments/gate/random.h"
 
@@ -145,8 +146,12 @@ std::vector<Case> step_cases() {
 Case head_of_64() { return {"head of 64", one_head(), 2, 127}; }
 Case overflowing_rows() { return {"head of 64, large logits", one_head(), 2, 127, Stress::large_logits}; }
 
-Moments given_moments(const Case& c, uint64_t seed) {
+Moments given_moments(const Case& c, uint64_t seed, const MomentBits& bits) {
   Moments out;
+  const auto kept = [](float x, int of) {
+    const uint32_t unit = uint32_t{1} << (kFp32Bits - std::min(of, kSplitBits));
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + unit / 2) & ~(unit - 1));
+  };
   for (const KnownTensor& t : known_tensors(c.config)) {
     Random random(seed, 300 + out.m.size());
     const bool padded = t.name == "wte";
@@ -156,9 +161,8 @@ Moments given_moments(const Case& c, uint64_t seed) {
       if (i % 97 == 5) m = 1e-41f;
       if (i % 89 == 7) v = 1e-41f;
       if (padded && i >= c.config.vocab_size * c.config.channels) m = v = 0;
-      for (float* x : {&m, &v}) *x = std::bit_cast<float>((std::bit_cast<uint32_t>(*x) + 0x80) & ~0xffu);  // every storage keeps these
-      out.m.push_back(m);
-      out.v.push_back(v);
+      out.m.push_back(kept(m, bits.m));
+      out.v.push_back(kept(v, bits.v));
     }
   }
   return out;

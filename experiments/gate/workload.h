@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/gate/moment_bits.h"
 #include "gpt2/trainer.h"
 
 namespace gate {
@@ -63,12 +64,12 @@ std::vector<Case> step_cases();
 // One head of 64 channels, T = 127; and the same with logits so large that exp() of many of them is beyond fp32.
 Case head_of_64();
 Case overflowing_rows();
-// A given state of AdamW in the middle of a run: small random moments of 16 significant bits, so that whatever a trainer stores moments in
-// keeps them, some below the normal numbers, v >= 0.
+// A given state of AdamW in the middle of a run: small random moments, some below the normal numbers, v >= 0. They have the significant
+// bits that the trainer stores, at most 16, so that it keeps them.
 struct Moments {
   std::vector<float> m, v;
 };
-Moments given_moments(const Case& c, uint64_t seed);
+Moments given_moments(const Case& c, uint64_t seed, const MomentBits& bits);
 
 // fp32 parameters of a model that looks trained; depends on (config, seed, stress). Padded vocabulary rows
 // are zero.

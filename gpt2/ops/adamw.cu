@@ -72,6 +72,25 @@ __global__ void __launch_bounds__(kThreads)
   if (i < n) store_value(low, up, i, Pack<1>{{in[i]}});
 }
 
+__device__ __forceinline__ float widened(bf16 m) { return __bfloat162float(m); }
+__device__ __forceinline__ float widened(uint16_t v) { return value_of_short_v(static_cast<uint32_t>(v) << 16); }
+__device__ __forceinline__ void shortened(bf16& m, float x) {
+  m = __ushort_as_bfloat16(static_cast<uint16_t>(short_m_bits(x, kShortToNearest) >> 16));
+}
+__device__ __forceinline__ void shortened(uint16_t& v, float x) { v = static_cast<uint16_t>(short_v_bits(x, kShortToNearest) >> 16); }
+
+// One value per thread, in these two.
+template <class Short>
+__global__ void __launch_bounds__(kThreads) widen_moment_kernel(float* __restrict__ out, const Short* __restrict__ moment, int64_t n) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < n) out[i] = widened(moment[i]);
+}
+template <class Short>
+__global__ void __launch_bounds__(kThreads) shorten_moment_kernel(Short* __restrict__ moment, const float* __restrict__ in, int64_t n) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < n) shortened(moment[i], in[i]);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 template <class S, class Moments>
@@ -163,6 +182,18 @@ void split_values(bf16* up, LowByte* low, const float* in, int64_t first, int64_
   STEPSCOPE_CHECK_LAUNCH();
 }
 
+template <class Short>
+void widen_moment(float* out, const Short* moment, int64_t first, int64_t count, cudaStream_t stream) {
+  widen_moment_kernel<<<blocks(count, 1), kThreads, 0, stream>>>(out, moment + first, count);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+template <class Short>
+void shorten_moment(Short* moment, const float* in, int64_t first, int64_t count, cudaStream_t stream) {
+  shorten_moment_kernel<<<blocks(count, 1), kThreads, 0, stream>>>(moment + first, in, count);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
 void round_parameters(Rounding rounding, bf16* weights, const float* masters, int64_t n, const StepScalars* scalars, cudaStream_t stream) {
   constexpr int kN = kPack<bf16>;
   const bool packs = can_pack<bf16>(n, weights, masters);
@@ -179,6 +210,11 @@ void round_parameters(Rounding rounding, bf16* weights, const float* masters, in
                       cudaStream_t);
 STEPSCOPE_FOR_EACH_UPDATE(STEPSCOPE_INSTANCE)
 #undef STEPSCOPE_INSTANCE
+
+template void widen_moment(float*, const bf16*, int64_t, int64_t, cudaStream_t);
+template void widen_moment(float*, const uint16_t*, int64_t, int64_t, cudaStream_t);
+template void shorten_moment(bf16*, const float*, int64_t, int64_t, cudaStream_t);
+template void shorten_moment(uint16_t*, const float*, int64_t, int64_t, cudaStream_t);
 
 template void adamw(AdamWKernel, Rounding, float*, float*, float*, float*, const float*, const TensorLayout&, const StepScalars*,
                     const float*, cudaStream_t);

@@ -30,6 +30,12 @@ struct SplitMoments {
   bf16 *m_up, *v_up;
   LowByte *m_low, *v_low;
 };
+// The same in two bytes each (short_moment.cuh), rounded to 8 and 9 significant bits at random, as SplitMoments are to 16. The draws of the
+// steps that it remembers leave 2 to 3% of v where beta2 = 0.999, half as much of an update, and half a percent of m where beta1 = 0.9.
+struct ShortMoments {
+  bf16* m;
+  uint16_t* v;
+};
 
 // Flat vectors of layout.total elements, fp32 but for `weights`; rows of the tensor table that are `decayed` get weight decay.
 // weights: where S is bf16, the master weights rounded to it. Where S is float they are their own masters: null, and `rounding` is
@@ -50,6 +56,11 @@ void adamw(Rounding rounding, bf16* weights, float* masters, const Moments& mome
 // out = a split moment's elements [first, first + count) in fp32, and the other way, rounded to nearest: what was read comes back exactly.
 void join_values(float* out, const bf16* up, const LowByte* low, int64_t first, int64_t count, cudaStream_t stream);
 void split_values(bf16* up, LowByte* low, const float* in, int64_t first, int64_t count, cudaStream_t stream);
+// The same with a short moment, m or v.
+template <class Short>
+void widen_moment(float* out, const Short* moment, int64_t first, int64_t count, cudaStream_t stream);
+template <class Short>
+void shorten_moment(Short* moment, const float* in, int64_t first, int64_t count, cudaStream_t stream);
 
 // weights = masters rounded, after the masters were written from outside. stochastic: with scalars->rounding_seed, so that a run that
 // goes on from saved master weights computes with the same bf16 weights as one that was never stopped. scalars may be null for nearest.

@@ -158,6 +158,8 @@ STEPSCOPE_INSTANCE(Fp32Masters, WholeMoments)
 STEPSCOPE_INSTANCE(Fp32Masters, SplitMoments)
 STEPSCOPE_INSTANCE(SplitMasters, WholeMoments)
 STEPSCOPE_INSTANCE(SplitMasters, SplitMoments)
+STEPSCOPE_INSTANCE(Fp32Masters, ShortMoments)
+STEPSCOPE_INSTANCE(SplitMasters, ShortMoments)
 #undef STEPSCOPE_INSTANCE
 
 template void round_blocks(Rounding, const Fp32Masters&, const ArenaBlock*, int64_t, const StepScalars*, cudaStream_t);

@@ -23,7 +23,7 @@ struct Fp32Masters {  // `weights` are rounded from them
 };
 // Or SplitMasters, whose `low` and `up` are of the blocks.
 
-// `count` blocks. Moments: WholeMoments or SplitMoments; the latter not with Fp32Weights, which round nothing.
+// `count` blocks. Moments: WholeMoments, SplitMoments or ShortMoments; only the first with Fp32Weights, which round nothing.
 template <class Parameters, class Moments>
 void adamw_blocks(Rounding rounding, const Parameters& parameters, const Moments& moments, const BlockGradients& gradients,
                   const distributed::ArenaBlock* blocks, int64_t count, const StepScalars* scalars, const float* clip_scale,
@@ -39,6 +39,7 @@ inline Fp32Weights behind(const Fp32Weights& p, int64_t) { return p; }
 inline Fp32Masters behind(const Fp32Masters& p, int64_t elements) { return {p.weights, p.masters + elements}; }
 inline SplitMasters behind(const SplitMasters& p, int64_t elements) { return {p.weights, p.low + elements, p.up + elements / 8}; }
 inline WholeMoments behind(const WholeMoments& s, int64_t elements) { return {s.m + elements, s.v + elements}; }
+inline ShortMoments behind(const ShortMoments& s, int64_t elements) { return {s.m + elements, s.v + elements}; }
 inline SplitMoments behind(const SplitMoments& s, int64_t elements) {
   return {s.m_up + elements, s.v_up + elements, s.m_low + elements, s.v_low + elements};
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "gpt2/ops/adamw_split.cuh"
 #include "gpt2/ops/random_bits.cuh"
+#include "gpt2/ops/short_moment.cuh"
 #include "gpt2/ops/split_master.cuh"
 
 namespace gpt2::ops {
@@ -49,6 +50,7 @@ bool tensors_pack(const TensorLayout& layout) {
 
 inline bool moments_pack(const WholeMoments& s) { return aligned_16(s.m, s.v); }
 inline bool moments_pack(const SplitMoments& s) { return aligned_16(s.m_up, s.v_up, s.m_low, s.v_low); }
+inline bool moments_pack(const ShortMoments& s) { return aligned_16(s.m, s.v); }
 inline bool gradients_pack(const float* g) { return aligned_16(g); }
 inline bool gradients_pack(const GradientArenas& g) { return aligned_16(g.wide, g.narrow); }
 
@@ -61,7 +63,7 @@ inline const float* wide_of(const GradientArenas& g) { return g.wide; }
 // instance(Moments, Gradients) for each form of both.
 #define STEPSCOPE_FOR_EACH_UPDATE(instance)                                                                        \
   instance(WholeMoments, const float*) instance(WholeMoments, GradientArenas) instance(SplitMoments, const float*) \
-      instance(SplitMoments, GradientArenas)
+      instance(SplitMoments, GradientArenas) instance(ShortMoments, const float*) instance(ShortMoments, GradientArenas)
 
 inline unsigned blocks(int64_t n, int pack) { return grid_blocks(ceil_div<int64_t>(n, static_cast<int64_t>(kUpdateThreads) * pack)); }
 
@@ -139,6 +141,48 @@ __device__ __forceinline__ void update(const SplitMoments& moments, Pack<8>& p, 
   }
   store_split(moments.m_low + first, moments.m_up + first, m_packed);
   store_split(moments.v_low + first, moments.v_up + first, v_packed);
+}
+
+__device__ __forceinline__ void update(const ShortMoments& moments, Pack<1>& p, const Pack<1>& g, int64_t i, int64_t drawn,
+                                       const StepScalars& k, float decay, float clip_scale) {
+  if (clip_scale == kLeftOut) return;
+  const MomentHalfWords random(k.rounding_seed, drawn >> 3);
+  const auto at = static_cast<int>(drawn & 7);
+  float m = __bfloat162float(moments.m[i]), v = value_of_short_v(static_cast<uint32_t>(moments.v[i]) << 16);
+  update_moments(g.v[0] * clip_scale, m, v, k);
+  const uint32_t m_bits = short_m_bits(m, random.of_m(at)), v_bits = short_v_bits(v, random.of_v(at));
+  update_parameter(p.v[0], value_of_short_m(m_bits), value_of_short_v(v_bits), k, decay);
+  moments.m[i] = __ushort_as_bfloat16(static_cast<uint16_t>(m_bits >> 16));
+  moments.v[i] = static_cast<uint16_t>(v_bits >> 16);
+}
+// Stores in any case, as that of SplitMoments.
+__device__ __forceinline__ void update(const ShortMoments& moments, Pack<8>& p, const Pack<8>& g, int64_t first, int64_t drawn,
+                                       const StepScalars& k, float decay, float clip_scale) {
+  auto* const m_at = reinterpret_cast<uint4*>(moments.m + first);
+  auto* const v_at = reinterpret_cast<uint4*>(moments.v + first);
+  const uint4 m_loaded = *m_at, v_loaded = *v_at;
+  uint32_t m_pairs[4] = {m_loaded.x, m_loaded.y, m_loaded.z, m_loaded.w}, v_pairs[4] = {v_loaded.x, v_loaded.y, v_loaded.z, v_loaded.w};
+  if (clip_scale != kLeftOut) {
+    const MomentHalfWords random(k.rounding_seed, drawn >> 3);
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      uint32_t m_bits[2], v_bits[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = 2 * pair + half;
+        float m = value_of_short_m(half == 0 ? m_pairs[pair] << 16 : m_pairs[pair]),
+              v = value_of_short_v(half == 0 ? v_pairs[pair] << 16 : v_pairs[pair]);
+        update_moments(g.v[i] * clip_scale, m, v, k);
+        m_bits[half] = short_m_bits(m, random.of_m(i));
+        v_bits[half] = short_v_bits(v, random.of_v(i));
+        update_parameter(p.v[i], value_of_short_m(m_bits[half]), value_of_short_v(v_bits[half]), k, decay);
+      }
+      m_pairs[pair] = pick_bytes(m_bits[0], m_bits[1], 0x7632);
+      v_pairs[pair] = pick_bytes(v_bits[0], v_bits[1], 0x7632);
+    }
+  }
+  *m_at = make_uint4(m_pairs[0], m_pairs[1], m_pairs[2], m_pairs[3]);
+  *v_at = make_uint4(v_pairs[0], v_pairs[1], v_pairs[2], v_pairs[3]);
 }
 
 // ---- weights rounded from masters in fp32 -------------------------------------------------------------------------------------

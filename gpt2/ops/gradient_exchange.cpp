@@ -400,6 +400,8 @@ STEPSCOPE_UPDATE(Fp32Masters, WholeMoments)
 STEPSCOPE_UPDATE(Fp32Masters, SplitMoments)
 STEPSCOPE_UPDATE(SplitMasters, WholeMoments)
 STEPSCOPE_UPDATE(SplitMasters, SplitMoments)
+STEPSCOPE_UPDATE(Fp32Masters, ShortMoments)
+STEPSCOPE_UPDATE(SplitMasters, ShortMoments)
 #undef STEPSCOPE_UPDATE
 template void GradientExchange::round_weights(Rounding, const Fp32Masters&, const StepScalars*);
 template void GradientExchange::round_weights(Rounding, const SplitMasters&, const StepScalars*);

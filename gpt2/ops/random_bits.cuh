@@ -38,4 +38,26 @@ class MomentBytes {
   uint32_t word_;
 };
 
+// As MomentBytes, but sixteen bits each, of a product for each element. The lowest bits of all eight of v follow from each other; they decide
+// one draw of 32 thousand.
+class MomentHalfWords {
+ public:
+  STEPSCOPE_HOST_DEVICE MomentHalfWords(uint32_t rounding_seed, int64_t eight) : word_(random_word(~rounding_seed, eight)) {}
+  STEPSCOPE_HOST_DEVICE uint32_t of_m(int k) const { return of_both(k) >> 16; }
+  STEPSCOPE_HOST_DEVICE uint32_t of_v(int k) const { return of_both(k) & 0xffffu; }
+
+ private:
+  STEPSCOPE_HOST_DEVICE uint32_t of_both(int k) const {
+    return word_ * (k == 0   ? 1u
+                    : k == 1 ? 0x9e3779b1u
+                    : k == 2 ? 0x85ebca77u
+                    : k == 3 ? 0xc2b2ae3du
+                    : k == 4 ? 0x27d4eb2fu
+                    : k == 5 ? 0x165667b1u
+                    : k == 6 ? 0xd3a2646du
+                             : 0xfd7046c5u);
+  }
+  uint32_t word_;
+};
+
 }  // namespace gpt2::ops

@@ -9,6 +9,7 @@
 
 #include "base/counter_rng.h"
 #include "base/errors.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/step_judge.h"
 #include "gpt2/reference/reference_model.h"
 
@@ -24,7 +25,10 @@ class RoundedTrainer final : public gpt2::Trainer {
       throw stepscope::InputError("--variant weight_gradients=bf16 with --grad-accumulation: bf16 gradients do not add up");
     if (o.micro_batches > 1) options_.variants["weight_gradients"] = "fp32";
     const auto moments = options_.variants.find("moments");
-    split_moments_ = moments == options_.variants.end() || moments->second == "split" || mistake == RoundingMistake::split_although_fp32;
+    if (moments == options_.variants.end() || moments->second == "split" || mistake == RoundingMistake::split_although_fp32)
+      moment_bits_ = gate::kSplitMoments;
+    else if (moments->second == "16_bits")
+      moment_bits_ = gate::kShortMoments;
     const int bits = mistake == RoundingMistake::activations_in_5_bits ? 5 : 8;
     model_.set_storage([this, bits](std::span<float> values, bool stream) {
       if (stream && !(mistake_ == RoundingMistake::gradient_stream_8_bits && backward_)) return;
@@ -50,8 +54,10 @@ class RoundedTrainer final : public gpt2::Trainer {
   }
   void write(gpt2::State which, std::span<const float> values) override {
     state(which).assign(values.begin(), values.end());
-    if (split_moments_ && (which == gpt2::State::adam_m || which == gpt2::State::adam_v))
-      for (float& x : state(which)) x = cut(x, 0x80);
+    if (which == gpt2::State::adam_m)
+      for (float& x : m_) x = to_nearest(x, moment_bits_.m);
+    if (which == gpt2::State::adam_v)
+      for (float& x : v_) x = to_nearest(x, moment_bits_.v);
     if (which != gpt2::State::parameters) return;
     round(0, false);
     written_ = true;
@@ -121,13 +127,18 @@ class RoundedTrainer final : public gpt2::Trainer {
     }
     return masters_;
   }
-  static float cut(float x, uint32_t random) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + random) & ~0xffu); }
-  float at_random(float x, uint64_t seed, uint64_t i) const {
-    if (mistake_ == RoundingMistake::moments_cut_off) return cut(x, 0);
-    if (mistake_ == RoundingMistake::moments_to_nearest) return cut(x, 0x80);
+  // To so many significant bits: by what lies below them and `random`, of which as many bits count.
+  static float cut(float x, int bits, uint32_t random) {
+    const uint32_t below = (uint32_t{1} << (gate::kFp32Bits - bits)) - 1;
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + (random & below)) & ~below);
+  }
+  static float to_nearest(float x, int bits) { return cut(x, bits, uint32_t{1} << (gate::kFp32Bits - bits) >> 1); }
+  float at_random(float x, int bits, uint64_t seed, uint64_t i) const {
+    if (mistake_ == RoundingMistake::moments_cut_off) return cut(x, bits, 0);
+    if (mistake_ == RoundingMistake::moments_to_nearest) return to_nearest(x, bits);
     if (mistake_ == RoundingMistake::moment_seed_of_8_bits) seed &= 0x1ff;  // of two for each step
     if (mistake_ == RoundingMistake::eight_moments_one_byte) i /= 8;
-    return cut(x, static_cast<uint32_t>(gpt2::combine(seed, i) & 0xffu));
+    return cut(x, bits, static_cast<uint32_t>(gpt2::combine(seed, i)));
   }
   // The lower bytes of the last five elements of both change places.
   void swap_bytes() {
@@ -174,10 +185,10 @@ class RoundedTrainer final : public gpt2::Trainer {
         m_[i] = a.beta1 * m_[i] + (1.0f - a.beta1) * g;
         v_[i] = a.beta2 * v_[i] + (1.0f - a.beta2) * g * g;
         const float m = m_[i], v = v_[i];
-        if (split_moments_) {
+        if (moment_bits_.at_random()) {
           const auto step = static_cast<uint64_t>(plan.step);
-          m_[i] = at_random(m, 2 * step, i);
-          v_[i] = at_random(v, 2 * step + 1, i);
+          m_[i] = at_random(m, moment_bits_.m, 2 * step, i);
+          v_[i] = at_random(v, moment_bits_.v, 2 * step + 1, i);
           if (mistake_ == RoundingMistake::low_byte_of_v_lost)
             v_[i] = std::bit_cast<float>((std::bit_cast<uint32_t>(v) + 0x8000) & ~0xffffu);
         }
@@ -209,7 +220,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   std::vector<float> masters_, m_, v_, gradients_, weights_;
   std::deque<gpt2::StepOutcome> finished_;
   double last_norm_ = 0;
-  bool split_moments_ = true;
+  gate::MomentBits moment_bits_;
   bool written_ = false;
   bool backward_ = false;  // the pass at hand goes backward
 };

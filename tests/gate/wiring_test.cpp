@@ -13,6 +13,7 @@
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/model_parts.h"
+#include "experiments/gate/moment_bits.h"
 #include "experiments/gate/step_judge.h"
 #include "tests/gate/broken_trainer.h"
 #include "tests/gate/rounded_trainer.h"
@@ -365,16 +366,21 @@ TEST(Wiring, MistakesOfRoundingThatEachWeightHidesAreCaught) {
 }
 
 TEST(Wiring, MomentsAreGrantedTheBitsOfTheirStorageAlone) {
-  EXPECT_EQ(moment_bits_of("mixed", {}), 16) << "the default is split";
-  EXPECT_EQ(moment_bits_of("mixed", {{"moments", "split"}}), 16);
-  EXPECT_EQ(moment_bits_of("mixed", {{"moments", "fp32"}}), 24);
-  EXPECT_EQ(moment_bits_of("fp32", {}), 24);
-  for (const std::string moments : {"fp32", "split"}) {
+  EXPECT_TRUE(moment_bits_of("mixed", {}) == (MomentBits{16, 16})) << "the default is split";
+  EXPECT_TRUE(moment_bits_of("mixed", {{"moments", "split"}}) == (MomentBits{16, 16}));
+  EXPECT_TRUE(moment_bits_of("mixed", {{"moments", "16_bits"}}) == (MomentBits{8, 9}));
+  EXPECT_TRUE(moment_bits_of("mixed", {{"moments", "fp32"}}) == (MomentBits{24, 24}));
+  EXPECT_TRUE(moment_bits_of("fp32", {}) == (MomentBits{24, 24}));
+  for (const std::string moments : {"fp32", "split", "16_bits"}) {
     ModelGateOptions o = only_main("mixed");
     o.variants = {{"moments", moments}};
     EXPECT_TRUE(check_model(rounded(), o).passed()) << moments;
     const bool caught = failing_kinds(check_model(rounded(RoundingMistake::split_although_fp32), o)).contains("adam m");
-    EXPECT_EQ(caught, moments == "fp32") << moments;
+    EXPECT_EQ(caught, moments != "split") << moments;
+    for (const RoundingMistake mistake : {RoundingMistake::moments_cut_off, RoundingMistake::moments_to_nearest}) {
+      const auto failing = failing_kinds(check_model(rounded(mistake), o));
+      EXPECT_EQ(failing.contains("adam m") && failing.contains("adam v"), moments != "fp32") << moments;
+    }
   }
 }
 

@@ -89,6 +89,19 @@ TEST(FusedWork, SplitMomentsMoveFourBytesLessInTheUpdateAlone) {
   EXPECT_EQ(by_path(v).at("optimizer/-/adamw").min_bytes, 24.25 * parameters);
 }
 
+TEST(FusedWork, MomentsOf16BitsMoveEightBytesLessInTheUpdateAlone) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.moments = Moments::as_16_bits;
+  const auto all = by_path(v);
+  const auto parameters = static_cast<double>(gpt2::tensor_layout(options().model).total);
+  EXPECT_EQ(all.at("optimizer/-/adamw").min_bytes, 22 * parameters);
+  for (const auto& [path, work] : before)
+    if (path != "optimizer/-/adamw") {
+      EXPECT_EQ(all.at(path).min_bytes, work.min_bytes) << path;
+    }
+}
+
 TEST(FusedWork, ANormBesideTheBackwardReadsEveryGradientOnce) {
   VariantChoice v = plain();
   v.grad_norm = GradNorm::beside_backward;

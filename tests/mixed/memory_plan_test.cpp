@@ -154,6 +154,17 @@ TEST(MixedMemoryPlan, SplitMomentsTakeSixBytesAParameter) {
   EXPECT_EQ(whole.total_bytes() - plan.total_bytes(), 248951808);
 }
 
+// Twice 2 bytes: half of what fp32 takes.
+TEST(MixedMemoryPlan, MomentsOf16BitsTakeFourBytesAParameter) {
+  VariantChoice v = flash();
+  v.moments = Moments::as_fp32;
+  const MemoryPlan whole = plan_memory(d12(4, 1024), v);
+  v.moments = Moments::as_16_bits;
+  const MemoryPlan plan = plan_memory(d12(4, 1024), v);
+  expect_same_but(plan, whole, "optimizer state", 497903616);
+  EXPECT_EQ(whole.total_bytes() - plan.total_bytes(), 497903616);
+}
+
 // The matrices of 12 layers at C = 768, 84,934,656 elements, take 2 bytes and not 4: 169.9 MB less, and nothing else changes.
 TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   VariantChoice v = flash();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -178,61 +179,68 @@ TEST_F(MixedStep, SplitMastersOfAnOddShapeHaveTheBitsOfMastersInFp32) {
 
 // Moments of either form of masters and of gradients, in a graph and without: the same bits, so the draws depend on the element alone. What
 // is read is a checkpoint; a run that is resumed from it, or whose moments were read and written on the way, goes on bit for bit.
-TEST_F(MixedStep, SplitMomentsDependOnNothingButTheStep) {
-  for (const bool odd : {false, true}) {
-    SCOPED_TRACE(odd ? "a shape without packs" : "a shape of packs");
-    options_ = trainers::small_options(kind_, 3, 65);
-    if (odd) {
-      options_.model = {.max_seq_len = 7, .vocab_size = 61, .padded_vocab = 61, .layers = 1, .heads = 1, .channels = 9};
-      options_.seq_len = 5;
+TEST_F(MixedStep, NarrowMomentsDependOnNothingButTheStep) {
+  for (const std::string form : {"split", "16_bits"})
+    for (const bool odd : {false, true}) {
+      SCOPED_TRACE(form + (odd ? ", a shape without packs" : ", a shape of packs"));
+      options_ = trainers::small_options(kind_, 3, 65);
+      if (odd) {
+        options_.model = {.max_seq_len = 7, .vocab_size = 61, .padded_vocab = 61, .layers = 1, .heads = 1, .channels = 9};
+        options_.seq_len = 5;
+      }
+      options_.variants = {{"moments", form}};
+      const auto narrow = fresh();
+      options_.variants = {{"moments", form}, {"masters", "fp32"}, {"step_launch", "stream"}};
+      const auto direct = fresh();
+      for (int64_t n = 1; n <= 4; ++n) {
+        EXPECT_EQ(step(*narrow, n, n % 3 != 0).loss, step(*direct, n).loss) << n;
+        if (n == 2)
+          for (const State which : {State::adam_v, State::adam_m}) narrow->write(which, read_state(*narrow, which));
+      }
+      expect_same(*narrow, *direct);
+      options_.variants = {{"moments", form}};
+      const auto resumed = kind_.make(options_);
+      for (const State which : {State::parameters, State::adam_m, State::adam_v}) resumed->write(which, read_state(*narrow, which));
+      EXPECT_EQ(step(*resumed, 5).loss, step(*narrow, 5).loss);
+      expect_same(*resumed, *narrow);
     }
-    options_.variants = {{"moments", "split"}};
-    const auto split = fresh();
-    options_.variants = {{"moments", "split"}, {"masters", "fp32"}, {"step_launch", "stream"}};
-    const auto direct = fresh();
-    for (int64_t n = 1; n <= 4; ++n) {
-      EXPECT_EQ(step(*split, n, n % 3 != 0).loss, step(*direct, n).loss) << n;
-      if (n == 2)
-        for (const State which : {State::adam_v, State::adam_m}) split->write(which, read_state(*split, which));
-    }
-    expect_same(*split, *direct);
-    options_.variants = {{"moments", "split"}};
-    const auto resumed = kind_.make(options_);
-    for (const State which : {State::parameters, State::adam_m, State::adam_v}) resumed->write(which, read_state(*split, which));
-    EXPECT_EQ(step(*resumed, 5).loss, step(*split, 5).loss);
-    expect_same(*resumed, *split);
-  }
 }
 
-// 16 significant bits of what fp32 has: each moment one of its two neighbours after a step from nothing, and written ones the nearest.
-TEST_F(MixedStep, SplitMomentsAreThoseOfFp32RoundedOnce) {
+// So many significant bits of what fp32 has: each moment one of its two neighbours after a step from nothing, and written ones the nearest.
+TEST_F(MixedStep, NarrowMomentsAreThoseOfFp32RoundedOnce) {
   options_.variants = {{"moments", "fp32"}};
   const auto whole = fresh();
-  options_.variants = {{"moments", "split"}};
-  const auto split = fresh();
-  EXPECT_EQ(step(*split, 1).loss, step(*whole, 1).loss);
+  const double loss = step(*whole, 1).loss;
   const auto bits_of = [](float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
     return bits;
   };
-  for (const State which : {State::adam_m, State::adam_v}) {
-    const std::vector<float> want = read_state(*whole, which), got = read_state(*split, which);
-    int64_t others = 0, up = 0, between = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      const uint32_t low = bits_of(want[i]) & ~0xffu, part = bits_of(want[i]) & 0xffu, found = bits_of(got[i]);
-      others += found != low && (part == 0 || found != low + 0x100);
-      up += found != low;
-      between += part != 0;
+  // Bits that are cut off, of m and of v.
+  for (const auto& [form, cut_off] : std::map<std::string, std::array<int, 2>>{{"split", {8, 8}}, {"16_bits", {16, 15}}}) {
+    SCOPED_TRACE(form);
+    options_.variants = {{"moments", form}};
+    const auto narrow = fresh();
+    EXPECT_EQ(step(*narrow, 1).loss, loss);
+    for (const State which : {State::adam_m, State::adam_v}) {
+      const uint32_t unit = uint32_t{1} << cut_off[which == State::adam_m ? 0 : 1], rest = unit - 1;
+      const std::vector<float> want = read_state(*whole, which), got = read_state(*narrow, which);
+      int64_t others = 0, up = 0, between = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        const uint32_t low = bits_of(want[i]) & ~rest, part = bits_of(want[i]) & rest, found = bits_of(got[i]);
+        others += found != low && (part == 0 || found != low + unit);
+        up += found != low;
+        between += part != 0;
+      }
+      EXPECT_EQ(others, 0);
+      EXPECT_GT(up, between * 2 / 5) << "about half of them go up";
+      EXPECT_LT(up, between * 3 / 5);
+      narrow->write(which, want);
+      const std::vector<float> written = read_state(*narrow, which);
+      int64_t wrong = 0;
+      for (size_t i = 0; i < want.size(); ++i) wrong += bits_of(written[i]) != ((bits_of(want[i]) + unit / 2) & ~rest);
+      EXPECT_EQ(wrong, 0);
     }
-    EXPECT_EQ(others, 0);
-    EXPECT_GT(up, between * 2 / 5) << "about half of them go up";
-    EXPECT_LT(up, between * 3 / 5);
-    split->write(which, want);
-    const std::vector<float> written = read_state(*split, which);
-    int64_t wrong = 0;
-    for (size_t i = 0; i < want.size(); ++i) wrong += bits_of(written[i]) != ((bits_of(want[i]) + 0x80) & ~0xffu);
-    EXPECT_EQ(wrong, 0);
   }
 }
 

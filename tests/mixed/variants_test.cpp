@@ -100,6 +100,7 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
   EXPECT_EQ(index("moments", "fp32"), static_cast<int>(Moments::as_fp32));
   EXPECT_EQ(index("moments", "split"), static_cast<int>(Moments::split));
+  EXPECT_EQ(index("moments", "16_bits"), static_cast<int>(Moments::as_16_bits));
   EXPECT_EQ(index("residual_stream", "split"), static_cast<int>(ResidualStream::split));
   EXPECT_EQ(index("residual_gradient", "split"), static_cast<int>(ResidualGradient::split));
 }

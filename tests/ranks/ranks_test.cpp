@@ -389,17 +389,17 @@ TEST_P(Ranks, StatesComeBackAsTheyWereWritten) {
   for (const bool long_slices : {false, true}) {
     std::vector<RankJob> jobs;
     for (const char* communication : kEveryCommunication)
-      for (const char* form : {"fp32", "split"}) {
+      for (const auto& [masters, moments] : {std::pair{"fp32", "fp32"}, {"split", "split"}, {"split", "16_bits"}}) {
         jobs.push_back(job(communication));
-        jobs.back().variants["masters"] = form;
-        jobs.back().variants["moments"] = form;
+        jobs.back().variants["masters"] = masters;
+        jobs.back().variants["moments"] = moments;
         jobs.back().steps = 0;
         jobs.back().long_slices = long_slices;
       }
     const auto [all, one] = run_ranks_and_one(jobs, {jobs[0]});
     const RankState& written = one[0];  // in fp32: exactly
     for (size_t i = 0; i < jobs.size(); ++i) {
-      const double rounded = i % 2 == 1 ? 0x1p-16 : 0;
+      const double rounded = std::array{0.0, 0x1p-16, 0x1p-8}[i % 3];
       for (const RankState& rank : all[i]) {
         EXPECT_TRUE(same_bits(rank.parameters, written.parameters)) << name_of(jobs[i]);
         EXPECT_TRUE(same_bits(rank.weights, written.weights)) << name_of(jobs[i]);
@@ -429,25 +429,27 @@ TEST_P(Ranks, SplitMastersAreThoseInFp32) {
 }
 
 // Drawn by other places, half of the moments would have another neighbour.
-TEST_P(Ranks, SplitMomentsAreDrawnByTheFilesIndex) {
+TEST_P(Ranks, NarrowMomentsAreDrawnByTheFilesIndex) {
   if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has moments in fp32 alone";
-  std::vector<RankJob> jobs;
-  for (const char* communication : kEveryCommunication)
-    for (const int64_t bucket_mib : {1, 1000}) {
-      jobs.push_back(job(communication));
-      jobs.back().variants["moments"] = "split";
-      jobs.back().bucket_mib = bucket_mib;
+  for (const char* form : {"split", "16_bits"}) {
+    std::vector<RankJob> jobs;
+    for (const char* communication : kEveryCommunication)
+      for (const int64_t bucket_mib : {1, 1000}) {
+        jobs.push_back(job(communication));
+        jobs.back().variants["moments"] = form;
+        jobs.back().bucket_mib = bucket_mib;
+      }
+    RankJob once = jobs.front();
+    once.steps = 1;
+    jobs.push_back(once);
+    const auto [all, one] = run_ranks_and_one(jobs, {once});
+    for (size_t i = 0; i + 1 < jobs.size(); ++i) {
+      expect_replicas(all[i]);
+      expect_same(all[i][0], all[0][0], name_of(jobs[i]));
     }
-  RankJob once = jobs.front();
-  once.steps = 1;
-  jobs.push_back(once);
-  const auto [all, one] = run_ranks_and_one(jobs, {once});
-  for (size_t i = 0; i + 1 < jobs.size(); ++i) {
-    expect_replicas(all[i]);
-    expect_same(all[i][0], all[0][0], name_of(jobs[i]));
+    EXPECT_LT(share_of_different(all.back()[0].adam_m, one[0].adam_m), 0.05) << form;
+    EXPECT_LT(share_of_different(all.back()[0].adam_v, one[0].adam_v), 0.05) << form;
   }
-  EXPECT_LT(share_of_different(all.back()[0].adam_m, one[0].adam_m), 0.05);
-  EXPECT_LT(share_of_different(all.back()[0].adam_v, one[0].adam_v), 0.05);
 }
 
 // Each rank's part is rounded, and so is the sum; all other gradients stay what they are.

@@ -330,7 +330,7 @@ TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
               AllOf(HasSubstr("masters=split"), HasSubstr("per_tensor")));
 }
 
-TEST(VariantRows, SplitMomentsNeedTheKernelOfAllTensorsAndNoFormOfMasters) {
+TEST(VariantRows, NarrowMomentsNeedTheKernelOfAllTensorsAndNoFormOfMasters) {
   const mixed::Run run = mixed_run(small(64, 4, 512));
   for (const char* masters : {"split", "fp32"}) {
     const auto s = mixed::variants().settle(run, {{"masters", masters}}, true);
@@ -339,10 +339,11 @@ TEST(VariantRows, SplitMomentsNeedTheKernelOfAllTensorsAndNoFormOfMasters) {
   const auto s = mixed::variants().settle(run, {{"adamw", "per_tensor"}}, false);
   EXPECT_EQ(settled(s, "moments"), "fp32");
   EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("moments=fp32 runs, not the default split"), HasSubstr("per_tensor"))));
-  EXPECT_THAT(refusal([&] {
-                mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"moments", "split"}}, false);
-              }),
-              AllOf(HasSubstr("moments=split"), HasSubstr("per_tensor")));
+  for (const std::string form : {"split", "16_bits"})
+    EXPECT_THAT(refusal([&] {
+                  mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"moments", form}}, false);
+                }),
+                AllOf(HasSubstr("moments=" + form), HasSubstr("per_tensor")));
 }
 
 TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {
