@@ -43,8 +43,8 @@ void HopperProducts::run(const hopper::Problem& p, hopper::Tail tail, cudaStream
   found->second.run(stream);
 }
 
-std::optional<std::string> why_no_hopper_product(int compute_capability_major, int64_t channels) {
-  if (auto why = hopper::why_not_device(compute_capability_major, 0)) return why;
+std::optional<std::string> why_no_hopper_product(int compute_capability_major, int64_t channels, int compute_capability_minor) {
+  if (auto why = hopper::why_not_device(compute_capability_major, compute_capability_minor)) return why;
   if (channels % 8 != 0) return fmt::format("C = {} is no multiple of 8, which rows of its operands must be", channels);
   return std::nullopt;
 }
@@ -67,7 +67,7 @@ void linear_gelu_slope_backward(HopperProducts& products, bf16* dbefore, float* 
   products.run(p, hopper::Tail::gelu_backward, stream);
 }
 
-int64_t gelu_partials(int64_t rows) { return ceil_div<int64_t>(rows, 128); }
+int64_t gelu_partials(int64_t rows) { return ceil_div<int64_t>(rows, hopper::kTileM); }
 
 bool sums_columns(Gelu backward) {
   switch (backward) {

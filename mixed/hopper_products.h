@@ -28,7 +28,7 @@ class HopperProducts {
 inline constexpr int kHeadTile = 192;  // columns of a tile with Tail::exponential
 
 // Why no product with a side of C or 4 C can be made for a model of C channels on a device of this capability; empty when all can.
-std::optional<std::string> why_no_hopper_product(int compute_capability_major, int64_t channels);
+std::optional<std::string> why_no_hopper_product(int compute_capability_major, int64_t channels, int compute_capability_minor = 0);
 
 // after (rows,OUT) = gelu(inp (rows,IN) * weight (OUT,IN)^T + bias), slope = gelu' of the same sum.
 void linear_gelu_slope_forward(HopperProducts& products, bf16* after, bf16* slope, const bf16* inp, const bf16* weight, const bf16* bias,

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -173,11 +172,12 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       [&](bool deterministic) {
         return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
       },
-      std::atoi(device.compute_capability.c_str()),
+      device.compute_capability_major,
       why_no_kernel_names(),
       why_no_energy_counter,
       [&](const Gemm& product) { return library.why_no_named_tiles(product); },
-      softmax_bias_waits()};
+      softmax_bias_waits(),
+      device.compute_capability_minor};
   const VariantTable::Settled settled = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, settled.choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;

@@ -1,7 +1,8 @@
-// The mixed-precision trainer on one GPU: gpt2::Trainer with every kernel in this folder. Nothing here names CUDA.
-// bf16 activations, weights and gradients of activations; fp32 master weights, parameter gradients, sums and accumulation; Adam moments of
-// 16 significant bits. Promises: no allocation and no host synchronization inside a step, and with TrainerOptions::deterministic, two runs
-// with the same inputs, variants, device and libraries are bitwise equal (no float atomics, every sum in a fixed order).
+// The mixed-precision trainer: gpt2::Trainer on one GPU, alone or as a rank of several. Nothing here names CUDA.
+// Weights, activations and their gradients are bf16, and sums are fp32; a master weight has the bits of fp32. How the residual streams,
+// masters, moments and parameter gradients are stored is a slot of variants each (mixed/variants.h). Promises: no allocation and no host
+// synchronization inside a step, and with TrainerOptions::deterministic, two runs with the same inputs, variants, device and libraries are
+// bitwise equal (no float atomics, every sum in a fixed order).
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,9 +14,9 @@
 namespace mixed {
 
 // Plans the memory first; then runs one rehearsal of a step, which may take seconds the first time on a device (matmul algorithms are
-// searched and remembered), and about ten for every product of 2 ms or more. Throws stepscope::InputError for an impossible shape, an unknown option, slot or variant;
-// stepscope::MachineError when there is no device, not enough memory (it says what was needed, what is free, and the largest batch that
-// fits), or a cuDNN variant is asked for without cuDNN. `name()` of the trainer is "mixed".
+// searched and remembered), and about ten for every product of 2 ms or more. Throws stepscope::InputError for an impossible shape, an
+// unknown option, slot or variant; stepscope::MachineError when there is no device, not enough memory (it says what was needed, what is
+// free, and the largest batch that fits), or a cuDNN variant is asked for without cuDNN. `name()` of the trainer is "mixed".
 std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& options);
 
 // Every slot with its variants, the default first. Needs no device.

@@ -23,6 +23,16 @@ using gpt2::Tensor;
 
 bool rows_pack(const Run& run) { return run.options.model.channels % 8 == 0; }  // arenas and tensors begin at multiples of C
 
+Refusal no_hopper_product(const Run& run) {
+  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels, run.compute_capability_minor);
+}
+// Why GELU's gradient cannot be kept in place of GELU's input.
+Refusal no_gradient_of_gelu(const Run& run) {
+  if (run.options.recompute != "none")
+    return fmt::format("--recompute {} makes GELU again from its input, in whose place GELU's gradient would lie", run.options.recompute);
+  return no_hopper_product(run);
+}
+
 // The products of a step as the library will see them. It knows addresses only by their alignment, so the place in the arena is all that
 // a pointer needs here; every activation begins at a multiple of 256 bytes.
 class Products {
@@ -135,9 +145,7 @@ Refusal no_hopper_gelu(const Run& run, const VariantChoice& choice) {
     case Gelu::kernel:
       return "only gelu_backward=hopper reads what it keeps, GELU's gradient";
   }
-  if (run.options.recompute != "none")
-    return fmt::format("--recompute {} makes GELU again from its input, in whose place it keeps GELU's gradient", run.options.recompute);
-  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+  return no_gradient_of_gelu(run);
 }
 Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice& choice) {
   switch (choice.gelu_forward) {
@@ -147,13 +155,13 @@ Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice& choice) {
     case Gelu::kernel:
       break;
   }
-  if (auto why = why_no_hopper_product(run.compute_capability_major, run.options.model.channels)) return why;
+  if (auto why = no_gradient_of_gelu(run)) return why;
   return "only gelu_forward=hopper keeps GELU's gradient, which it reads";
 }
 Refusal no_hopper_head(const Run& run, const VariantChoice&) {
   if (run.options.model.padded_vocab % 8 != 0)
     return fmt::format("Vp = {} is no multiple of 8, which rows of exponentials must be", run.options.model.padded_vocab);
-  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+  return no_hopper_product(run);
 }
 Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
   switch (choice.gelu_forward) {
@@ -233,7 +241,7 @@ Refusal no_fused_rows(const Run& run, const VariantChoice&) {
   return gpt2::ops::why_not<bf16>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
 }
 Refusal no_hopper_attention(const Run& run, const VariantChoice&) {
-  return hopper::why_no_attention(run.compute_capability_major, run.options.model.head_size());
+  return hopper::why_no_attention(run.compute_capability_major, run.options.model.head_size(), run.compute_capability_minor);
 }
 Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
   return run.why_no_cudnn_attention(choice.attention_backward == AttentionBackward::cudnn_deterministic);

@@ -27,7 +27,8 @@ struct Run {
   std::function<std::optional<std::string>(const Gemm&)> why_no_named_tiles = [](const Gemm&) { return std::nullopt; };
   // Whether the kernels that wait by themselves for those before them do so in this program: compiled for older GPUs they do not.
   bool kernels_wait = true;
-  std::string describe() const;  // "C=768 NH=12 V=50257, B=4 T=1024"
+  int compute_capability_minor = 0;  // of the device
+  std::string describe() const;      // "C=768 NH=12 V=50257, B=4 T=1024"
 };
 
 // Of weight_gradients=bf16.

@@ -528,7 +528,8 @@ constexpr std::array kRows{
         .name = "programmatic",
         .is = variant_value<&VariantChoice::graph_edges, GraphEdges::programmatic>(),
         .help = "own kernels of the step graph are placed while the one before them ends, and wait for it there (Hopper and later)",
-        .refused = "with step_launch=stream, on devices before sm_90, and with drivers older than CUDA 12.3",
+        .refused =
+            "with step_launch=stream, on devices before sm_90, in programs compiled for those, and with drivers older than CUDA 12.3",
         .refuses = no_programmatic_edges,
         .unseen = "edges of a graph are no launches"},
     Row{.slot = "graph_edges",
@@ -544,7 +545,8 @@ constexpr std::array kRows{
             "as search, and for products of 1 GFLOP and more also kernels that the library has and does not offer, by tiles that leave the "
             "fewest multiprocessors idle; takes seconds more, once per shape",
         .repeats = false,
-        .refused = "GPUs other than Hopper's, and cuBLASLt before CUDA 13.0",
+        .refused =
+            "GPUs other than Hopper's, and a cuBLASLt older than CUDA 13.0 or the build's, or one that offers another family of kernels",
         .refuses = no_fitting_tiles,
         .unseen = "the library's first choice may be the fastest"},
     Row{.slot = "matmul_algorithm",

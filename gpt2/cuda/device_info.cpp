@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/gpu_uuid.h"
 #include "gpt2/cuda/check.h"
 
 namespace gpt2::cuda {
@@ -37,12 +38,9 @@ DeviceInfo device_info() {
 
   DeviceInfo info;
   info.name = properties.name;
-  info.uuid = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) info.uuid += '-';
-    info.uuid += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(properties.uuid.bytes[i])));
-  }
+  info.uuid = stepscope::gpu_uuid(properties.uuid.bytes);
   info.compute_capability = fmt::format("{}.{}", properties.major, properties.minor);
+  info.compute_capability_major = properties.major, info.compute_capability_minor = properties.minor;
   info.sm_count = properties.multiProcessorCount;
   info.l2_bytes = properties.l2CacheSize;
   info.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);

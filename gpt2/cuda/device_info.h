@@ -10,6 +10,7 @@ struct DeviceInfo {
   std::string name;                // "NVIDIA H200"
   std::string uuid;                // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as nvidia-smi prints it
   std::string compute_capability;  // "9.0"
+  int compute_capability_major = 0, compute_capability_minor = 0;
   int64_t sm_count = 0;
   int64_t l2_bytes = 0;
   int64_t shared_bytes_per_block = 0;  // the most one block can have after opting in

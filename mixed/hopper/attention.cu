@@ -1,5 +1,5 @@
 // What of attention for Hopper happens on the host.
-#include "mixed/hopper/attention.cuh"
+#include "mixed/hopper/attention_backward.cuh"
 
 #include <cmath>
 #include <string>
@@ -36,8 +36,8 @@ AttentionWork attention_work(const gpt2::ops::AttentionShape& s, int warpgroups)
   return w;
 }
 
-std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size) {
-  if (auto why = why_not_device(compute_capability_major, 0)) return why;
+std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size, int compute_capability_minor) {
+  if (auto why = why_not_device(compute_capability_major, compute_capability_minor)) return why;
   if (head_size != kHeadChannels) return "its tiles hold heads of 64 channels, the model has " + std::to_string(head_size);
   return std::nullopt;
 }
@@ -50,9 +50,7 @@ void require_attention(const gpt2::ops::AttentionShape& s, std::initializer_list
       throw stepscope::InputError("attention for Hopper: TMA needs tensors that begin at multiples of 16 bytes");
 }
 
-int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) {
-  return s.NH * attention_sum_rows(s) * kTileRows * 2 * static_cast<int64_t>(sizeof(float));
-}
+int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) { return s.NH * attention_sum_rows(s) * kBytesStatistics; }
 
 int64_t attention_sum_rows(const gpt2::ops::AttentionShape& s) { return s.B * ((s.T + kTileRows - 1) / kTileRows); }
 

@@ -21,7 +21,7 @@ struct AttentionCut {
 };
 
 // Why a device of this capability cannot compute heads of this size; empty when it can.
-std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size);
+std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size, int compute_capability_minor = 0);
 
 // qkv (B,T,3C) -> out (B,T,C), lse (B,NH,T). Throws stepscope::MachineError where the current device is no Hopper,
 // stepscope::InputError for other heads than of 64 channels and for tensors that do not begin at multiples of 16 bytes. So do the others.

@@ -9,6 +9,8 @@
 
 namespace hopper {
 
+inline constexpr int kTileM = 128;  // rows of a tile
+
 // What becomes of the sums, see tails.cuh.
 enum class Tail { plain, gelu, gelu_backward, exponential };
 

@@ -21,7 +21,7 @@
 
 namespace hopper {
 
-inline constexpr int kTileM = 128, kTileK = 64, kMaxStages = 8;
+inline constexpr int kTileK = 64, kMaxStages = 8;
 inline constexpr int kThreads = 384;
 inline constexpr int kBytesBlock = 64 * 128;                               // 64 rows of 64 bf16
 inline constexpr int kBytesPiece = 64 * 64, kBytesPair = 2 * kBytesPiece;  // 64 rows of 32 bf16: results on their way

@@ -22,7 +22,7 @@ class ProductCandidates : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
-    if (const auto why = why_no_tiles(std::atoi(gpt2::cuda::device_info().compute_capability.c_str()))) GTEST_SKIP() << *why;
+    if (const auto why = why_no_tiles(gpt2::cuda::device_info().compute_capability_major)) GTEST_SKIP() << *why;
     stream_.emplace();
     workspace_ = gpt2::cuda::DeviceBuffer<unsigned char>(kMatmulWorkspaceBytes);
   }

@@ -489,14 +489,14 @@ TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
   }
   run.options.recompute = "gelu";
   both({}, "matmul_epilogue", "--recompute gelu");
-  EXPECT_THAT(why({{"gelu_forward", "hopper"}}), HasSubstr("--recompute gelu"));
+  for (const char* slot : {"gelu_forward", "gelu_backward"}) EXPECT_THAT(why({{slot, "hopper"}}), HasSubstr("--recompute gelu")) << slot;
   run.options.recompute = "none";
-  for (const int major : {8, 10}) {
-    run.compute_capability_major = major;
+  for (const auto& [major, minor] : {std::pair(8, 6), std::pair(10, 0)}) {
+    run.compute_capability_major = major, run.compute_capability_minor = minor;
     both({}, "matmul_epilogue", "only GPUs of compute capability 9.0");
     for (const char* slot : {"gelu_forward", "gelu_backward"})
       EXPECT_THAT(why({{slot, "hopper"}}),
-                  AllOf(HasSubstr("only GPUs of compute capability 9.0"), HasSubstr(std::to_string(major) + ".0")));
+                  AllOf(HasSubstr("only GPUs of compute capability 9.0"), HasSubstr(fmt::format("this one has {}.{}", major, minor))));
   }
   mixed::Run odd = mixed_run(small(60, 4, 512));
   EXPECT_THAT(refusal([&] {
@@ -512,8 +512,8 @@ TEST(VariantRows, TheHeadWithoutLogitsNeedsHopperAndRowsOfWholePacks) {
   run.options.recompute = "gelu+ln";
   EXPECT_EQ(why(run), "");
   run.options.recompute = "none";
-  run.compute_capability_major = 10;
-  EXPECT_THAT(why(run), AllOf(HasSubstr("lm_head=hopper"), HasSubstr("only GPUs of compute capability 9.0")));
+  run.compute_capability_major = 8, run.compute_capability_minor = 9;
+  EXPECT_THAT(why(run), AllOf(HasSubstr("lm_head=hopper"), HasSubstr("only GPUs of compute capability 9.0"), HasSubstr("has 8.9")));
   EXPECT_THAT(why(mixed_run(small(60, 4, 512))), HasSubstr("C = 60 is no multiple of 8"));
   mixed::Run odd = mixed_run(small(64, 4, 509));
   EXPECT_THAT(why(odd), HasSubstr("Vp = 509 is no multiple of 8"));
@@ -560,8 +560,8 @@ TEST(VariantRows, TheAttentionForHopperGivesWayElsewhereAndForOtherHeads) {
   };
   gives_way(mixed_run(small(64, 4, 512)), "heads of 64 channels, the model has 16");
   mixed::Run run = mixed_run(small(128, 2, 512));
-  run.compute_capability_major = 10;
-  gives_way(run, "only GPUs of compute capability 9.0");
+  run.compute_capability_major = 8, run.compute_capability_minor = 9;
+  gives_way(run, "only GPUs of compute capability 9.0 have, and this one has 8.9");
 }
 
 TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
