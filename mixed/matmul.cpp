@@ -213,8 +213,8 @@ void MatmulEngine::note(const AlgorithmCache::Found& found) {
 
 std::optional<std::string> MatmulEngine::why_by_time() const {
   if (by_time_ == 0) return std::nullopt;
-  return fmt::format("matmul_algorithm took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
-                     by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
+  return fmt::format("matmul_algorithm took the fastest algorithm for {} product{} of {} or more, not the one with the fewest joules: {}",
+                     by_time_, by_time_ == 1 ? "" : "s", weighs_from(choice_), why_by_time_);
 }
 
 void MatmulEngine::take_candidate(size_t number) {

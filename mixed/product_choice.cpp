@@ -1,5 +1,7 @@
 #include "mixed/product_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -53,6 +55,12 @@ std::vector<size_t> algorithms_to_weigh(MatmulAlgorithm rule, std::span<const do
   if (order.size() > share->most) order.resize(share->most);
   if (order.size() < 2) return {};
   return order;
+}
+
+std::string weighs_from(MatmulAlgorithm rule) {
+  const auto share = share_of(rule);
+  if (!share) return "";
+  return share->from_us < 1000 ? fmt::format("{} us", share->from_us) : fmt::format("{} ms", share->from_us / 1000);
 }
 
 std::optional<ProductChoice> choose_algorithm(std::span<const double> times_us, std::span<const std::vector<double>> joules) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mixed/variants.h"
@@ -21,6 +22,8 @@ namespace mixed {
 //                  most four, for there are many products
 //   fastest, heuristic   never
 std::vector<size_t> algorithms_to_weigh(MatmulAlgorithm rule, std::span<const double> times_us);
+// From which time of the fastest on it names some, in words: "2 ms". Empty for a rule that never does.
+std::string weighs_from(MatmulAlgorithm rule);
 
 struct ProductChoice {
   size_t algorithm = 0;

@@ -23,7 +23,8 @@ template <int kN, int kStaged, bool kAcrossA, bool kAcrossB, class Tail>
 Launch prepare_staged(const Problem& p, const Plan& plan, const Tail& tail) {
   const auto kernel = hopper_product_kernel<kN, kStaged, kAcrossA, kAcrossB, Tail>;
   const int bytes = Sizes<kN>::shared_bytes(plan.stages, kStaged), size = plan.across_m * plan.across_n;
-  STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  // Not this plan's bytes: a limit is the kernel's, and a plan with fewer places that is prepared later would lower it for this one.
+  STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes));
   Maps maps{};
   maps.a = kAcrossA ? matrix_map(p.a, p.k, p.m, kTileK / plan.across_n) : matrix_map(p.a, p.m, p.k, kTileM / plan.across_n);
   maps.b = kAcrossB ? matrix_map(p.b, p.k, p.n, kTileK / plan.across_m) : matrix_map(p.b, p.n, p.k, kN / plan.across_m);

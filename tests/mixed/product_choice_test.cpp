@@ -31,6 +31,14 @@ TEST(ProductChoice, TheProductsOfTheHeadGetTheAlgorithmsWithFewerJoules) {
   EXPECT_TRUE(by_joules(weight, {{4.915, 4.941}, {4.713}, {4.951}}));
 }
 
+// A notice names it where time decided because joules could not be counted.
+TEST(ProductChoice, ARuleSaysFromWhichTimeOnItWeighs) {
+  EXPECT_EQ(weighs_from(MatmulAlgorithm::fitting_tiles), "2 ms");
+  EXPECT_EQ(weighs_from(MatmulAlgorithm::search), "2 ms");
+  EXPECT_EQ(weighs_from(MatmulAlgorithm::fewest_joules), "20 us");
+  EXPECT_EQ(weighs_from(MatmulAlgorithm::fastest), "");
+}
+
 TEST(ProductChoice, SearchWeighsTiesOfLongProductsTheFastestFirst) {
   const auto order = [](const Micros& times) { return algorithms_to_weigh(MatmulAlgorithm::search, times); };
   EXPECT_THAT(order({2029.9, 2100, 2000, 2031}), ElementsAre(2, 0));

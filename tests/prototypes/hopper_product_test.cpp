@@ -189,6 +189,19 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HopperProduct, ::testing::ValuesIn(cases()));
 
+// Both plans run the same kernel, whose shared memory has one limit.
+TEST(HopperProductPlans, OneWithFewerPlacesLeavesTheOthersTheirMemory) {
+  if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
+  const OnDevice a(random_values(128 * 64, 1, 1)), b(random_values(192 * 64, 0.05f, 2)), out(random_values(128 * 192, 1, 3));
+  Problem p;
+  p.m = 128, p.n = 192, p.k = 64;
+  p.a = a.buffer.data(), p.b = b.buffer.data(), p.out = out.buffer.data();
+  const hopper::Product more(p, Tail::plain, {.plan = {.stages = 5}}), fewer(p, Tail::plain, {.plan = {.stages = 2}});
+  EXPECT_NO_THROW(more.run(nullptr));
+  EXPECT_NO_THROW(fewer.run(nullptr));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
 // A row whose results would pass what bf16 and the sums hold is told, not stored in silence.
 TEST(HopperProductOverflow, IsTold) {
   if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
