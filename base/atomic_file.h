@@ -47,7 +47,7 @@ class Descriptor {
 // All members throw stepscope::InputError naming the target and the system's reason (no such folder,
 // permission denied, disk full). Without commit() the destructor removes the temporary. A target that is not
 // a regular file (/dev/stdout, a pipe) is written directly: it cannot be replaced by a rename. A symbolic
-// link stays, its target is replaced.
+// link stays and the file that it leads to is replaced; a link to nothing is replaced itself.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& target);

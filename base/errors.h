@@ -1,4 +1,4 @@
-// The errors that a user sees. Library code throws; only cli/ turns them into an exit code (design §4).
+// The errors that a user sees. Library code throws; only cli/ turns them into an exit code.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "base/errors.h"
 
 namespace stepscope {
 namespace {
@@ -16,6 +17,14 @@ std::vector<fs::path>& made() {
   return folders;
 }
 
+// Else a power cut could take the folder away with all the files that were made durable in it.
+void sync_name(const fs::path& folder) {
+  try {
+    gpt2::sync_folder(folder.parent_path());
+  } catch (const InputError&) {  // it may be written into and not read, which is no reason to refuse the folder
+  }
+}
+
 }  // namespace
 
 void make_folders(const fs::path& folder) {
@@ -24,7 +33,9 @@ void make_folders(const fs::path& folder) {
   for (fs::path at = fs::absolute(folder, ec).lexically_normal(); at.has_relative_path() && !fs::exists(at, ec); at = at.parent_path())
     if (at.has_filename()) missing.push_back(at);
   fs::create_directories(folder, ec);
-  if (!ec) made().insert(made().end(), missing.rbegin(), missing.rend());
+  if (ec) return;
+  made().insert(made().end(), missing.rbegin(), missing.rend());
+  for (const fs::path& each : missing) sync_name(each);
 }
 
 void remove_made_folders_left_empty() {

@@ -5,7 +5,8 @@
 
 namespace stepscope {
 
-// std::filesystem::create_directories, and what it made is remembered. Why a folder cannot be made is said by who writes into it.
+// std::filesystem::create_directories; what it made is remembered and survives a power cut. Why a folder cannot be made is said by who writes
+// into it.
 void make_folders(const std::filesystem::path& folder);
 // Removes those that make_folders made in this process and that are empty.
 void remove_made_folders_left_empty();

@@ -8,8 +8,10 @@ namespace gpt2 {
 namespace {
 using stepscope::kOpWords;
 using stepscope::kPassWords;
-static_assert(kPassWords.size() == kPassCount && kPassWords[static_cast<size_t>(Pass::other)] == "other");
-static_assert(kOpWords.size() == kOpCount && kOpWords[static_cast<size_t>(Op::copy)] == "copy");
+static_assert(kPassWords.size() == kPassCount && kPassWords[static_cast<size_t>(Pass::other)] == "other",
+              "base/range_words.h names other passes than Pass");
+static_assert(kOpWords.size() == kOpCount && kOpWords[static_cast<size_t>(Op::copy)] == "copy",
+              "base/range_words.h names other ops than Op");
 }  // namespace
 
 std::string_view name(Pass pass) { return kPassWords[static_cast<size_t>(pass)]; }

@@ -12,7 +12,7 @@ struct World {
   int node = 0;  // 0 <= node < nodes
   int nodes = 1;
   std::string job;       // the same on all ranks of one run, another for another run
-  std::string found_by;  // "alone" | "flags" | "stepscope" | "torchrun" | "openmpi" | "slurm" | "mpich"
+  std::string found_by;  // "alone" | "flags" | "stepscope" | "torchrun" | "openmpi" | "slurm" | "mpich" | "threads"
 };
 
 }  // namespace gpt2::distributed

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/made_folders.h"
 #include "base/mapped_file.h"
 #include "base/read_file.h"
 #include "tests/base/files.h"
@@ -111,6 +112,17 @@ TEST(AtomicFile, KilledAtEveryOperationLeavesTheOldFileOrTheNewOne) {
   }
   // create, write, fsync, rename, fsync of the folder, and one that came to its end
   EXPECT_THAT(seen, ElementsAre("old", "old", "old", "old", "new, longer", "new, longer"));
+}
+
+int folders_synced = 0;
+TEST(AtomicFile, FoldersThatAreMadeForFilesAreDurableToo) {
+  TemporaryFolder folder;
+  on_file_operation = [](const FileOperation& o) { folders_synced += o.name == "fsync folder"; };
+  stepscope::make_folders(folder / "a" / "b");
+  EXPECT_EQ(folders_synced, 2) << "the folder that was there, and a";
+  stepscope::make_folders(folder / "a" / "b");
+  on_file_operation = nullptr;
+  EXPECT_EQ(folders_synced, 2);
 }
 
 TEST(AtomicFile, ErrorsNameThePathAndTheReason) {
