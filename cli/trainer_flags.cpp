@@ -187,18 +187,6 @@ std::vector<gpt2::VariantFacts> facts_of([[maybe_unused]] std::string_view train
 #endif
   return {};
 }
-
-// Takes variants away that several ranks alone run, and says so: a trainer that trains alone would take them, run without them, and name them
-// in run.json.
-void leave_out_variants_of_ranks(std::string_view trainer, std::map<std::string, std::string>& variants) {
-  if (variants.empty()) return;  // as in check_variants
-  for (const gpt2::VariantFacts& fact : facts_of(trainer)) {
-    const auto given = variants.find(fact.slot);
-    if (!fact.needs_ranks || given == variants.end() || given->second != fact.name) continue;
-    say(fmt::format("--variant {}={} is left out: one GPU exchanges nothing", fact.slot, fact.name));
-    variants.erase(given);
-  }
-}
 }  // namespace
 
 std::vector<std::string> leave_out_idle_variants(TrainerFlags& f, int64_t ranks) {
@@ -408,10 +396,8 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   return o;
 }
 
-std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::TrainerOptions& wanted) {
+std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::TrainerOptions& o) {
   std::unique_ptr<gpt2::Trainer> trainer;
-  gpt2::TrainerOptions o = wanted;
-  if (o.communicator == nullptr) leave_out_variants_of_ranks(f.trainer, o.variants);
   if (f.trainer == "reference") {
     trainer = gpt2::make_reference_trainer(o);
   } else if (f.trainer == "fp32" || f.trainer == "mixed") {

@@ -31,7 +31,7 @@ class Model final : public gpt2::ops::StepModel {
  private:
   void layer_forward(int layer, const float* stream_in, float* stream_out);
   void layer_backward(int layer, const float* stream_in, bool accumulate);
-  // Weight, bias and (when dinp is not null) input gradient of one linear layer.
+  // Weight, bias and input gradient of one linear layer.
   void linear_backward(float* dinp, gpt2::Tensor weight, gpt2::Tensor bias, int layer, const float* dout, const float* inp, int64_t in,
                        int64_t out_channels, bool accumulate);
 

@@ -1,9 +1,12 @@
 // The FP32 trainer is gpt2::ops::GpuTrainer over fp32::Model as it is.
 #include "fp32/trainer.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "fp32/memory_plan.h"
 #include "fp32/model.h"
 #include "fp32/variant_rows.h"
@@ -31,6 +34,10 @@ class Fp32Trainer final : public gpt2::ops::GpuTrainer<float> {
 std::unique_ptr<gpt2::Trainer> make_fp32_trainer(const gpt2::TrainerOptions& options) {
   (void)choose_variants(options.variants);  // what can be refused without a device is
   const MatmulRate rate = matmul_rate_from_name(options.matmul);
+  if (options.recompute != "none")
+    throw stepscope::InputError(fmt::format("--recompute {}: the fp32 trainer keeps every activation", options.recompute));
+  if (options.weight_rounding != "nearest")
+    throw stepscope::InputError(fmt::format("--weight-rounding {}: the fp32 trainer rounds no weights", options.weight_rounding));
   gpt2::check_trainable_shape(options);
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
   MatmulEngine library(rate, nullptr);  // is asked, computes nothing

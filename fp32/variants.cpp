@@ -43,7 +43,7 @@ Refusal no_fused_rows(const Run& run, const VariantChoice&) {
   return gpt2::ops::why_not<float>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
 }
 Refusal no_flash(const Run& run, const VariantChoice&) {
-  return why_not_flash(matmul_rate_from_name(run.options.matmul), run.options.model.head_size());
+  return why_not_flash(matmul_rate_from_name(run.options.matmul), run.options.model.head_size(), run.shared_bytes_per_block);
 }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
@@ -56,12 +56,15 @@ Refusal no_blocks(const Run& run, const VariantChoice&) {
 }
 
 constexpr std::string_view kOneRank = "a step of one rank has no communication";
+constexpr std::string_view kFlashHeads =
+    "heads of more than 128 channels, with --matmul tf32 of more than 64, and with fp32 of more than 64 on GPUs whose blocks have less "
+    "than 153 KiB of shared memory";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
 constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
 constexpr std::string_view kLinears = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down";
 constexpr std::string_view kLinearsBackward = "backward/qkv backward/attproj backward/mlp_up backward/mlp_down";
 
-// Launch counts hold from T = 193 on, where the scores are cut into four blocks.
+// Launch counts hold where the scores are cut into four blocks of whole 64 rows: for T = 193 to 256, 385 to 512, and from 577 on.
 constexpr std::array kRows{
     Row{.slot = "layernorm_forward",
         .name = "warp_per_row",
@@ -116,7 +119,7 @@ constexpr std::array kRows{
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
         .help = "one kernel that never writes scores to memory; its products are at the rate of --matmul",
-        .refused = "heads of more than 128 channels, with --matmul tf32 of more than 64",
+        .refused = kFlashHeads,
         .refuses = no_flash,
         .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel"}}},
         .formerly = "fused"},
@@ -135,7 +138,7 @@ constexpr std::array kRows{
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
         .help = "two kernels, for keys with values and for queries, that make the scores again; products as in attention_forward",
-        .refused = "heads of more than 128 channels, with --matmul tf32 of more than 64",
+        .refused = kFlashHeads,
         .refuses = no_flash,
         .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
                       {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}},

@@ -27,14 +27,14 @@ struct TrainerOptions {
   int64_t seq_len = 1024;       // T <= model.max_seq_len
   std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer; the mixed one has "bf16" only
   std::map<std::string, std::string> variants;  // op slot -> variant name, only the ones that differ from the defaults
-  // Of the mixed trainer; the others have one answer to each and refuse another.
+  // Of the mixed trainer. The fp32 trainer refuses another recompute or weight_rounding, the reference does not look at these.
   int64_t micro_batches = 1;                // the most that a step will have, for variants that cannot add up more than one
   std::string recompute = "none";           // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
-  std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
+  std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their masters
   bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do
   // How the other ranks of the run are reached; it outlives the trainer. nullptr: one GPU, and no launch or byte more than without this field.
   distributed::Communicator* communicator = nullptr;
-  int64_t bucket_mib = 25;  // with it: gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32
+  int64_t bucket_mib = 25;  // with it: gradients are exchanged in buckets of whole layers, each of at least so many MiB as they are stored
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
@@ -124,7 +124,8 @@ class Trainer {
   virtual ~Trainer() = default;
   // `variants`: those that run, where they are not the first of their slot; so a default that could not run stands there too.
   virtual const TrainerOptions& options() const = 0;
-  // What a user should know of how the options were read: one sentence for each default that could not run and which variant runs.
+  // What a user should know of how the options were read: one sentence for each default that could not run and which variant runs, and for
+  // each variant that was left out.
   virtual std::vector<std::string> notices() const { return {}; }
   virtual std::string_view name() const = 0;  // "reference" | "fp32" | "mixed"
   virtual std::string device() const = 0;     // "NVIDIA H200" | "CPU, 16 threads"
@@ -148,7 +149,8 @@ class Trainer {
 
   // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
-  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the ranks.
+  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the
+  // ranks, with the reference trainer of this rank alone.
   virtual double forward_backward(const Batch& batch, std::span<float> logits = {}) = 0;
   // Where the loss of a pass that goes backward is made of logits before they are rounded, and only rounded ones come back: the most that
   // this changes a logit, relative to it. 0: the loss is that of the logits that come back.

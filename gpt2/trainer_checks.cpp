@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/errors.h"
@@ -69,8 +70,8 @@ void throw_out_of_memory(std::span<const MemoryItem> needed, const TrainerOption
                                  ? fmt::format("the largest batch that fits at this sequence length is --batch-size {}", fitting_batch)
                                  : std::string("not even one sequence fits: choose a smaller model or --seq-len");
   throw stepscope::MachineError(fmt::format("out of memory: --batch-size {} --seq-len {} of this model needs {} ({}), {} has {} free; {}",
-                                            options.batch_size, options.seq_len, in_gib(total), parts, device_name, in_gib(free_bytes),
-                                            advice));
+                                            options.batch_size, options.seq_len, in_gib(total), parts, device_name,
+                                            in_gib(std::max<int64_t>(free_bytes, 0)), advice));
 }
 
 }  // namespace gpt2

@@ -22,7 +22,8 @@ void check_batch(const Batch& batch, const TrainerOptions& options);
 // 0 when not even one sequence fits.
 int64_t largest_fitting_batch(int64_t seq_len, int64_t free_bytes, const std::function<int64_t(int64_t batch)>& planned_bytes);
 
-// stepscope::MachineError that says what is needed (by kind), what is free and the largest batch that fits.
+// stepscope::MachineError that says what is needed (by kind), what is free and the largest batch that fits. `free_bytes` may be negative: less
+// is free than is left to others.
 [[noreturn]] void throw_out_of_memory(std::span<const MemoryItem> needed, const TrainerOptions& options, int64_t fitting_batch,
                                       int64_t free_bytes, std::string_view device_name);
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -74,7 +75,7 @@ consteval auto variant_value() {
   return VariantValue<Choice>{static_cast<int>(Value), detail::enumerator_count<Enum>(), detail::get<Member>, detail::set<Member>};
 }
 
-// `Run`: what decides whether a variant can run (model, B, T, device). `Choice`: one enum member per slot.
+// `Run`: what decides whether a variant can run (model, B, T, device), the trainer's `options` among it. `Choice`: one enum member per slot.
 template <class Choice, class Run>
 struct VariantRow {
   std::string_view slot, name;
@@ -142,7 +143,7 @@ class VariantTable {
   struct Settled {
     Choice choice;
     std::map<std::string, std::string> variants;  // that run, where they are not the first row of their slot
-    std::vector<std::string> notices;             // one for each default that cannot run here
+    std::vector<std::string> notices;             // one for each default that cannot run here, and for each that was left out
   };
 
   VariantTable(std::string_view trainer, std::span<const Row> rows) : trainer_(trainer), rows_(rows) {}
@@ -214,9 +215,18 @@ class VariantTable {
     return choice;
   }
 
-  // What runs at a shape. Throws stepscope::InputError for a variant that was asked for and cannot run there.
-  Settled settle(const Run& run, const std::map<std::string, std::string>& wanted, bool deterministic) const {
-    Settled out{choose(wanted, deterministic), {}, {}};
+  // What runs at a shape. Throws stepscope::InputError for a variant that was asked for and cannot run there. Of a trainer that trains alone,
+  // what several ranks alone run is left out: it would run without it under its name.
+  Settled settle(const Run& run, const std::map<std::string, std::string>& asked, bool deterministic) const {
+    std::map<std::string, std::string> wanted = asked;
+    std::vector<std::string> left_out;
+    if (run.options.communicator == nullptr)
+      std::erase_if(wanted, [&](const auto& given) {
+        if (!find(given.first, given.second).needs_ranks) return false;
+        left_out.push_back(fmt::format("--variant {}={} is left out: one GPU exchanges nothing", given.first, given.second));
+        return true;
+      });
+    Settled out{choose(wanted, deterministic), {}, std::move(left_out)};
     for (const Row& row : rows_) {
       if (!is_first(row)) continue;  // once per slot
       const auto given = wanted.find(std::string(row.slot));

@@ -90,11 +90,17 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, const Attent
 
 int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.NH * s.T * static_cast<int64_t>(sizeof(float)); }
 
-std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size) {
+std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size, int64_t shared_bytes_per_block) {
   const int64_t most = rate == MatmulRate::tf32 ? 64 : 128;
-  if (head_size <= most) return std::nullopt;
-  return fmt::format("it holds heads of up to {} channels{}, the model has {}; use unfused_causal_blocks", most,
-                     rate == MatmulRate::tf32 ? " on TF32 tensor cores" : "", head_size);
+  if (head_size > most)
+    return fmt::format("it holds heads of up to {} channels{}, the model has {}; use unfused_causal_blocks", most,
+                       rate == MatmulRate::tf32 ? " on TF32 tensor cores" : "", head_size);
+  // In TF32 69 KiB at most, which every GPU with TF32 tensor cores has.
+  if (const int64_t bytes = fp32_flash_shared_bytes(head_size); rate == MatmulRate::fp32 && bytes > shared_bytes_per_block)
+    return fmt::format(
+        "its tiles of heads of {} channels take {} KiB of shared memory, a block of this GPU has {}; use unfused_causal_blocks", head_size,
+        bytes / 1024, shared_bytes_per_block / 1024);
+  return std::nullopt;
 }
 
 }  // namespace fp32

@@ -27,8 +27,8 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, const Attentio
 void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
                         const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape);
-// Why heads of this size cannot be computed by `flash` at this rate; empty when they can.
-std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size);
+// Why heads of this size cannot be computed by `flash` at this rate, on a device that gives a block so much shared memory; empty when they can.
+std::optional<std::string> why_not_flash(MatmulRate rate, int64_t head_size, int64_t shared_bytes_per_block);
 
 // Launched through the functions above. `scratch`: flash_backward_scratch_bytes().
 void fp32_flash_forward(float* out, float* lse, const float* qkv, const AttentionShape& shape, cudaStream_t stream);
@@ -38,5 +38,7 @@ void fp32_flash_backward(float* dqkv, const float* dout, const float* qkv, const
 void tf32_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& shape,
                          void* scratch, cudaStream_t stream);
 int64_t flash_backward_scratch_bytes(const AttentionShape& shape);
+// Shared memory that a block of the backward takes, which is more than the forward's, for heads of at most 128 channels.
+int64_t fp32_flash_shared_bytes(int64_t head_size);
 
 }  // namespace fp32

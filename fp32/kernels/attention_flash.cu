@@ -324,9 +324,12 @@ void launch_forward(float* out, float* lse, const float* qkv, const AttentionSha
 }
 
 template <int kHead>
+constexpr int kBackwardBytes = (4 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
+
+template <int kHead>
 void launch_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* D, const AttentionShape& s,
                      cudaStream_t stream) {
-  constexpr int bytes = (4 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
+  constexpr int bytes = kBackwardBytes<kHead>;
   allow_shared_memory(flash_backward_keys_kernel<kHead>, bytes);
   flash_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
   STEPSCOPE_CHECK_LAUNCH();
@@ -337,7 +340,7 @@ void launch_backward(float* dqkv, const float* dout, const float* qkv, const flo
 }
 
 [[noreturn]] void refuse_head_size(const AttentionShape& s, const char* slot) {
-  throw stepscope::InputError(std::string(slot) + "=flash: " + *why_not_flash(MatmulRate::fp32, s.HS()));
+  throw stepscope::InputError(std::string(slot) + "=flash: " + *why_not_flash(MatmulRate::fp32, s.HS(), 0));
 }
 
 }  // namespace
@@ -349,6 +352,13 @@ void fp32_flash_forward(float* out, float* lse, const float* qkv, const Attentio
   if (HS <= 64) return launch_forward<64>(out, lse, qkv, s, stream);
   if (HS <= 128) return launch_forward<128>(out, lse, qkv, s, stream);
   refuse_head_size(s, "attention_forward");
+}
+
+int64_t fp32_flash_shared_bytes(int64_t head_size) {
+  if (head_size <= 16) return kBackwardBytes<16>;
+  if (head_size <= 32) return kBackwardBytes<32>;
+  if (head_size <= 64) return kBackwardBytes<64>;
+  return kBackwardBytes<128>;
 }
 
 void fp32_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,

@@ -513,7 +513,7 @@ void with_head(const AttentionShape& s, bool vector, const Launcher& launcher) {
   if (HS <= 16) return choose(std::integral_constant<int, 16>{});
   if (HS <= 32) return choose(std::integral_constant<int, 32>{});
   if (HS <= 64) return choose(std::integral_constant<int, 64>{});
-  throw stepscope::InputError("flash attention: " + *why_not_flash(MatmulRate::tf32, HS));
+  throw stepscope::InputError("flash attention: " + *why_not_flash(MatmulRate::tf32, HS, 0));
 }
 
 }  // namespace

@@ -80,7 +80,10 @@ struct Fp32 {
  private:
   static void flash(const Check& c, bool is_flash, const AttentionShape& s) {
     if (!is_flash) return;
-    if (const auto why = fp32::why_not_flash(fp32::MatmulRate::fp32, s.HS())) c.refuse("attention=flash: " + *why);
+    int device = 0, shared_bytes = 0;
+    STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+    STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    if (const auto why = fp32::why_not_flash(fp32::MatmulRate::fp32, s.HS(), shared_bytes)) c.refuse("attention=flash: " + *why);
   }
 };
 struct Bf16 {

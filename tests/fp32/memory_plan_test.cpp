@@ -198,6 +198,8 @@ TEST(MemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
 
 TEST(MemoryPlan, OutOfMemorySaysWhenNotEvenOneSequenceFits) {
   EXPECT_THAT(refusal(d12(1, 1024), int64_t{1} << 30), HasSubstr("not even one sequence fits"));
+  // Another process left less than the trainers leave to others.
+  EXPECT_THAT(refusal(d12(1, 1024), -(int64_t{1} << 28)), HasSubstr("NVIDIA Test has 0.00 GiB free; not even one sequence fits"));
 }
 
 TEST(MemoryPlan, WhatFitsIsNotRefused) {

@@ -86,14 +86,26 @@ TEST(Matmul, OnlyFp32AndTf32AreRates) {
   EXPECT_THROW(matmul_rate_from_name(""), stepscope::InputError);
 }
 
-// Both are refused before a device is looked for: this test needs none.
-TEST(Variants, TheTrainerRefusesUnknownVariantsAndRatesWithoutADevice) {
+// They are refused before a device is looked for: this test needs none.
+TEST(Variants, TheTrainerRefusesWhatItDoesNotHaveWithoutADevice) {
   gpt2::TrainerOptions o;
   o.variants = {{"adamw", "fastest"}};
   EXPECT_THROW(make_fp32_trainer(o), stepscope::InputError);
   o.variants.clear();
   o.matmul = "fp16";
   EXPECT_THROW(make_fp32_trainer(o), stepscope::InputError);
+  const auto refusal = [&] {
+    try {
+      (void)make_fp32_trainer(o);
+    } catch (const std::runtime_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  o.matmul = "fp32", o.recompute = "gelu";
+  EXPECT_THAT(refusal(), HasSubstr("--recompute gelu"));
+  o.recompute = "none", o.weight_rounding = "stochastic";
+  EXPECT_THAT(refusal(), HasSubstr("--weight-rounding stochastic"));
 }
 
 }  // namespace

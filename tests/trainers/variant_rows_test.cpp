@@ -48,6 +48,7 @@ struct Choice {
   Size size{};
 };
 struct Anywhere {
+  gpt2::TrainerOptions options{};
   static std::string describe() { return "any shape"; }
 };
 using Row = gpt2::VariantRow<Choice, Anywhere>;
@@ -246,6 +247,38 @@ TEST(VariantRows, FlashAttentionGivesWayWhereItsRateCannotHoldTheHeads) {
   EXPECT_THAT(refusal([&] { fp32::variants().settle(run, {{"attention_forward", "flash"}}, false); }), HasSubstr("up to 64"));
   run.options.model = small(512, 8, 512);
   EXPECT_EQ(fp32::variants().settle(run, {}, false).notices, std::vector<std::string>{});
+}
+
+// Consumer GPUs have 99 KiB a block where the tiles take 153.
+TEST(VariantRows, FlashAttentionGivesWayWhereSharedMemoryCannotHoldItsTiles) {
+  fp32::Run run = fp32_run(small(512, 4, 512));
+  run.shared_bytes_per_block = 99 << 10;
+  const auto s = fp32::variants().settle(run, {}, false);
+  EXPECT_EQ(s.choice.attention_forward, fp32::AttentionForward::unfused_causal_blocks);
+  EXPECT_EQ(s.choice.attention_backward, fp32::AttentionBackward::unfused_causal_blocks);
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("attention_forward=unfused_causal_blocks runs, not the default flash"),
+                                        HasSubstr("heads of 128 channels take 153 KiB"), HasSubstr("of this GPU has 99"))));
+  run.shared_bytes_per_block = 153 << 10;
+  EXPECT_EQ(fp32::variants().settle(run, {}, false).notices, std::vector<std::string>{});
+  run.shared_bytes_per_block = 99 << 10;
+  run.options.model = small(512, 8, 512);
+  EXPECT_EQ(fp32::variants().settle(run, {}, false).notices, std::vector<std::string>{});
+}
+
+// run.json named an exchange that a step of one GPU does not have, and mixed's embedding_exchange gave way because of it.
+TEST(VariantRows, VariantsOfSeveralRanksAreLeftOutOfATrainerThatTrainsAlone) {
+  const std::map<std::string, std::string> wanted{{"communication", "all_reduce"}, {"gradient_reduction", "bf16"}};
+  const auto expect_left_out = [&](const auto& with, const auto& without) {
+    EXPECT_EQ(with.choice.communication, without.choice.communication);
+    EXPECT_EQ(with.variants, without.variants);
+    EXPECT_THAT(with.notices, Contains("--variant communication=all_reduce is left out: one GPU exchanges nothing"));
+    EXPECT_THAT(with.notices, Contains("--variant gradient_reduction=bf16 is left out: one GPU exchanges nothing"));
+    EXPECT_EQ(with.notices.size(), without.notices.size() + 2);
+  };
+  const mixed::Run m = mixed_run(small(64, 4, 512));
+  expect_left_out(mixed::variants().settle(m, wanted, false), mixed::variants().settle(m, {}, false));
+  const fp32::Run f = fp32_run(small(64, 4, 512));
+  expect_left_out(fp32::variants().settle(f, wanted, false), fp32::variants().settle(f, {}, false));
 }
 
 // What cuBLASLt has no kernel for, it says when the variants are settled; a default gives way, a variant that was asked for is refused.
