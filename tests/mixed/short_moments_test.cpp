@@ -12,7 +12,7 @@
 
 #include "gpt2/ops/random_bits.cuh"
 
-namespace gpt2::ops {
+namespace gpt2::ops::short_moments {
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
@@ -158,4 +158,4 @@ TEST(ShortMoments, AtRandomAreOffByTheRootOfTheStepsTheyRemember) {
 }
 
 }  // namespace
-}  // namespace gpt2::ops
+}  // namespace gpt2::ops::short_moments
