@@ -1,5 +1,6 @@
 // Attention of the C interface. flash and cudnn need nothing but their tensors; unfused is made of products, for which an engine is kept
 // per device, storage and stream: two streams must not share its workspace.
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,10 +81,14 @@ struct Fp32 {
  private:
   static void flash(const Check& c, bool is_flash, const AttentionShape& s) {
     if (!is_flash) return;
+    const auto unless_it_fits = [&](int64_t shared_bytes) {
+      if (const auto why = fp32::why_not_flash(fp32::MatmulRate::fp32, s.HS(), shared_bytes)) c.refuse("attention=flash: " + *why);
+    };
+    unless_it_fits(std::numeric_limits<int64_t>::max());  // what no device holds is refused without one
     int device = 0, shared_bytes = 0;
     STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
     STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    if (const auto why = fp32::why_not_flash(fp32::MatmulRate::fp32, s.HS(), shared_bytes)) c.refuse("attention=flash: " + *why);
+    unless_it_fits(shared_bytes);
   }
 };
 struct Bf16 {
