@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "stepscope.receipt/2";
+constexpr const char* kHashedCode = "code";  // of what the hashes are; absent in receipts of whole files
 
 // Whether a report of a receipt says of some check what it found: a gate that checked nothing has not passed.
 bool holds_checks(const ordered_json& report) {
@@ -61,6 +62,7 @@ ordered_json make_receipt(const std::string& trainer, const std::vector<GateRepo
                  {"cublas", device.cublas}};
   if (!device.cudnn.empty()) j["device"]["cudnn"] = device.cudnn;
   j["binary_sha256"] = gpt2::sha256_file(binary);
+  j["hashed"] = kHashedCode;
   j["sources"] = hashes;
   for (const GateReport& r : reports) {
     ordered_json one{{"matmul", r.matmul},
@@ -85,7 +87,7 @@ fs::path write_receipt(const fs::path& folder, const ordered_json& receipt) {
 }
 
 ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& root, const std::string& trainer) {
-  const auto now = hash_step_sources(root, trainer);
+  auto now = hash_step_sources(root, trainer);
   const std::string name = receipt_file.filename().string();
   const std::string cure = fmt::format("; run `stepscope gate --trainer {} --write-receipt` on a GPU", trainer);
   ReceiptProblems out;
@@ -126,7 +128,11 @@ ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& r
   for (const auto& [path, hash] : then)
     if (hash.size() != 64) out.damaged.push_back(fmt::format("receipt {}: the hash of {} is no SHA-256", name, path));
   if (then.empty()) out.damaged.push_back(fmt::format("receipt {} names no sources", name));
+  const bool of_bytes = !receipt.contains("hashed");
+  if (!of_bytes && text("hashed") != kHashedCode)
+    out.damaged.push_back(fmt::format("receipt {} has hashes of '{}', expected {}{}", name, text("hashed"), kHashedCode, cure));
   if (!out.damaged.empty()) return out;
+  if (of_bytes) now = hash_step_sources(root, trainer, HashOf::bytes);
   for (const auto& [path, hash] : now) {
     const auto old = then.find(path);
     if (old == then.end()) {

@@ -8,6 +8,7 @@
 
 #include "base/read_file.h"
 #include "base/sha256.h"
+#include "experiments/gate/code_text.h"
 
 namespace gate {
 namespace {
@@ -114,7 +115,7 @@ class Scan {
     }
   }
 
-  std::map<std::string, std::string> hashes(const std::string& trainer) {
+  std::map<std::string, std::string> hashes(const std::string& trainer, HashOf what) {
     const std::string name = target_name(trainer);
     const Target target = target_of(name);
     if (target.file == nullptr) return {};
@@ -122,7 +123,8 @@ class Scan {
     std::set<std::string> done{name};
     take_links(target, done);
     std::map<std::string, std::string> out;
-    for (const fs::path& file : found_) out[name_of(file, root_)] = gpt2::sha256_file(file);
+    for (const fs::path& file : found_)
+      out[name_of(file, root_)] = what == HashOf::bytes ? gpt2::sha256_file(file) : gpt2::sha256_text(code_of(text_of(file)));
     for (const CMakeFile* file : with_modules()) {
       std::string flags;
       for (const Statement& s : file->statements)
@@ -250,8 +252,8 @@ class Scan {
 
 }  // namespace
 
-std::map<std::string, std::string> hash_step_sources(const fs::path& root, const std::string& trainer) {
-  return Scan(fs::absolute(root).lexically_normal()).hashes(trainer);
+std::map<std::string, std::string> hash_step_sources(const fs::path& root, const std::string& trainer, HashOf what) {
+  return Scan(fs::absolute(root).lexically_normal()).hashes(trainer, what);
 }
 
 }  // namespace gate

@@ -9,9 +9,14 @@
 
 namespace gate {
 
+// code: what is hashed of a source is code_of it (code_text.h), so a comment changes no step. bytes: the file as it is, as receipts and verdicts
+// up to 2026-12-01 have it.
+enum class HashOf { code, bytes };
+
 // Path relative to `root` with '/' separators -> SHA-256 in hex. A CMake file has the suffix "#flags": hashed are its
 // statements that set a compiler's flags, architecture, standard, definitions or build type, since a new source file
 // elsewhere changes no step. Empty when `root` has no such target.
-std::map<std::string, std::string> hash_step_sources(const std::filesystem::path& root, const std::string& trainer);
+std::map<std::string, std::string> hash_step_sources(const std::filesystem::path& root, const std::string& trainer,
+                                                     HashOf what = HashOf::code);
 
 }  // namespace gate

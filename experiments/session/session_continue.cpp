@@ -54,7 +54,10 @@ std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& bef
   if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return std::nullopt;
   const auto [a, b] = hashed_sources(e);
   if (b.empty() || before.code.b_sources_sha256.empty()) return std::nullopt;
-  return before.code.a_sources_sha256 == a && before.code.b_sources_sha256 == b;
+  const auto is = [&](const std::string& before_hash, const std::string& now, char arm) {
+    return before_hash == now || (!now.empty() && is_hash_of_trainer_sources(before_hash, options_.root, trainer_of(e, arm)));
+  };
+  return is(before.code.a_sources_sha256, a, 'A') && is(before.code.b_sources_sha256, b, 'B');
 }
 
 std::string ExperimentSession::differs_from(const VerdictDocument& before, const Experiment& e) {

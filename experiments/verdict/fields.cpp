@@ -79,8 +79,9 @@ const List<CodeSection>& FieldsOf<CodeSection>::list() {
   static const List<C> list{
       field<&C::git_revision>("git_revision", "", "last commit on the measuring machine; `-dirty`: its tree had uncommitted changes"),
       optional_field<&C::a_sources_sha256>("a_sources_sha256", "",
-                                           "hash of the sources of arm A's step; absent for a frozen baseline, which has a manifest"),
-      optional_field<&C::b_sources_sha256>("b_sources_sha256", "", "hash of the sources of arm B's step"),
+                                           "hash of the code of arm A's step, without comments; of whole files up to 2026-12-01; absent "
+                                           "for a frozen baseline, which has a manifest"),
+      optional_field<&C::b_sources_sha256>("b_sources_sha256", "", "the same of arm B's step"),
       optional_field<&C::a_revision>("a_revision", "", "commit that arm A was built from; absent: both arms are of `git_revision`"),
       optional_field<&C::patch_sha256>("patch_sha256", "", "hash of the patch with which arm B was built; absent: there was none"),
       optional_field<&C::earlier_revisions>(

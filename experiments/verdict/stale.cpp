@@ -27,12 +27,23 @@ std::string newer_source(const fs::path& root, const std::string& trainer, const
   return "";
 }
 
-std::string hash_trainer_sources(const fs::path& root, const std::string& trainer) {
-  const auto sources = gate::hash_step_sources(root, trainer);
+namespace {
+std::string hash_of_all(const fs::path& root, const std::string& trainer, gate::HashOf what) {
+  const auto sources = gate::hash_step_sources(root, trainer, what);
   if (sources.empty()) return "";
   gpt2::Sha256 hash;
   for (const auto& [file, content] : sources) hash.update(file + "\n" + content + "\n");
   return hash.hex();
+}
+}  // namespace
+
+std::string hash_trainer_sources(const fs::path& root, const std::string& trainer) {
+  return hash_of_all(root, trainer, gate::HashOf::code);
+}
+
+bool is_hash_of_trainer_sources(const std::string& hash, const fs::path& root, const std::string& trainer) {
+  if (hash.empty()) return false;
+  return hash == hash_trainer_sources(root, trainer) || hash == hash_of_all(root, trainer, gate::HashOf::bytes);
 }
 
 std::string other_buckets(const WorkloadSection& then, const Experiment& e) {
@@ -60,8 +71,8 @@ std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Exp
     const bool hashed = arm == 'A' ? !e.frozen_baseline() : e.frozen_baseline() || trainer_of(e, 'B') != trainer_of(e, 'A');
     if (!hashed) continue;
     const std::string& measured = arm == 'A' ? verdict.code.a_sources_sha256 : verdict.code.b_sources_sha256;
-    const std::string now = hash_trainer_sources(root, trainer_of(e, arm));
-    if (now.empty() || measured != now) out.push_back(fmt::format("the sources of the {} trainer changed", trainer_of(e, arm)));
+    if (!is_hash_of_trainer_sources(measured, root, trainer_of(e, arm)))
+      out.push_back(fmt::format("the sources of the {} trainer changed", trainer_of(e, arm)));
   }
   for (const WorkloadSection& w : verdict.workloads)
     if (const std::string other = other_buckets(w, e); !other.empty()) out.push_back(other);

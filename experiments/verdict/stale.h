@@ -13,8 +13,10 @@ namespace experiments {
 std::vector<std::string> trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 // The first of them that is newer than `program`, which then may not be what it says; "" = none.
 std::string newer_source(const std::filesystem::path& root, const std::string& trainer, const std::filesystem::path& program);
-// SHA-256 over path and content of each of them, and over the compiler's flags; "" without sources.
+// SHA-256 over path and code of each of them (comments are none), and over the compiler's flags; "" without sources.
 std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
+// Whether `hash` is that, or of the same files byte by byte, as it was up to 2026-12-01.
+bool is_hash_of_trainer_sources(const std::string& hash, const std::filesystem::path& root, const std::string& trainer);
 
 // Where the ranks of an arm exchange gradients in other pieces than when this workload of `e` was measured: `train` chooses their size by the
 // workload, outside of the sources that are hashed. "" = in the same, or another workload.

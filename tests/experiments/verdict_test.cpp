@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "experiments/gate/source_scan.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/ledger.h"
@@ -505,10 +506,23 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
   for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
     const std::string before = content(folder_ / file);
-    put(file, before + (std::string(file).ends_with("txt") ? "set(CMAKE_CUDA_FLAGS -O2)\n" : "// changed"));
+    put(file, before + (std::string(file).ends_with("txt") ? "set(CMAKE_CUDA_FLAGS -O2)\n" : "int more;"));
     EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
+    put(file, before + "  // a comment is no change");
+    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty()) << file;
     put(file, before);
   }
+  // As verdicts up to 2026-12-01 have it, of whole files.
+  VerdictDocument of_bytes = d;
+  gpt2::Sha256 hash;
+  for (const auto& [file, content] : gate::hash_step_sources(folder_, "fp32", gate::HashOf::bytes))
+    hash.update(file + "\n" + content + "\n");
+  of_bytes.code.a_sources_sha256 = hash.hex();
+  EXPECT_NE(of_bytes.code.a_sources_sha256, d.code.a_sources_sha256);
+  EXPECT_THAT(stale_reasons(of_bytes, e, folder_, ""), ::testing::IsEmpty());
+  put("gpt2/b.h", "int b();  // a comment");
+  EXPECT_THAT(stale_reasons(of_bytes, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
+  put("gpt2/b.h", "int b();");
   Experiment patched = e;
   patched.patch = folder_ / "idea.patch";
   put("idea.patch", "one line");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "experiments/gate/source_scan.h"
 #include "tests/temporary_folder.h"
 
 namespace gate {
@@ -65,6 +66,7 @@ TEST_F(ReceiptTest, HoldsForTheSourcesItWasMadeFrom) {
   std::ifstream in(root_ / "receipts/fp32.json");
   const auto j = nlohmann::json::parse(in);
   EXPECT_EQ(j["schema"], "stepscope.receipt/2");
+  EXPECT_EQ(j["hashed"], "code");
   EXPECT_EQ(j["sources"].size(), 4u);  // two files, the flags of two
   EXPECT_EQ(j["sources"]["fp32/kernels/gelu.cu"].get<std::string>().size(), 64u);
   EXPECT_EQ(j["device"]["name"], "NVIDIA H200");
@@ -94,6 +96,28 @@ TEST_F(ReceiptTest, AChangedSourceIsNamed) {
   write("fp32/kernels/gelu.cu", "#include \"gpt2/cuda/check.h\"\na kernel with one more blank ");
   ASSERT_EQ(problems().size(), 1u);
   EXPECT_EQ(problems()[0].find("fp32/kernels/gelu.cu differs"), 0u) << problems()[0];
+}
+
+TEST_F(ReceiptTest, ACommentOfASourceIsNoChange) {
+  write_receipt(root_ / "receipts", make({good_}));
+  write("fp32/kernels/gelu.cu", "// one more line\n#include \"gpt2/cuda/check.h\"\na  kernel");
+  EXPECT_TRUE(problems().empty());
+}
+
+// Those made up to 2026-12-01 stay what they are: of every byte.
+TEST_F(ReceiptTest, OfWholeFilesHoldsForTheseBytes) {
+  nlohmann::ordered_json j = make({good_});
+  j.erase("hashed");
+  j["sources"] = hash_step_sources(root_, "fp32", HashOf::bytes);
+  write_receipt(root_ / "receipts", j);
+  EXPECT_TRUE(problems().empty());
+  write("fp32/kernels/gelu.cu", "#include \"gpt2/cuda/check.h\"\na kernel  // a comment");
+  ASSERT_EQ(problems().size(), 1u);
+  EXPECT_EQ(problems()[0].find("fp32/kernels/gelu.cu differs"), 0u) << problems()[0];
+  j["hashed"] = "words";
+  write_receipt(root_ / "receipts", j);
+  ASSERT_EQ(all_problems().damaged.size(), 1u);
+  EXPECT_EQ(all_problems().damaged[0].find("receipt fp32.json has hashes of 'words', expected code"), 0u) << all_problems().damaged[0];
 }
 
 TEST_F(ReceiptTest, ANewAndAMissingSourceAreNamed) {

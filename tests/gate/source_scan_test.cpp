@@ -57,7 +57,7 @@ TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
       if (name.ends_with("#flags")) continue;
       ++files;
       const auto size = fs::file_size(root_ / name);
-      std::ofstream(root_ / name, std::ios::app) << " ";
+      std::ofstream(root_ / name, std::ios::app) << "x";
       const auto now = hash_step_sources(root_, trainer);
       EXPECT_NE(now.at(name), hash) << name;
       for (const auto& [other, was] : sources) {
@@ -97,6 +97,18 @@ TEST_F(SourceScan, FlagsOfDeviceCodeAreHashedAndOtherLinesOfTheBuildAreNot) {
             FileNames{"cmake/Flags.cmake#flags"});
   EXPECT_EQ(changed_by("cmake/Flags.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), FileNames{"cmake/Flags.cmake#flags"});
   EXPECT_EQ(changed_by("CMakeLists.txt", "add_subdirectory(cli)", "add_subdirectory(cli)\nadd_subdirectory(more)", "fp32"), FileNames{});
+}
+
+// Nobody has to find a GPU for a word of a comment; whole files are still hashed where that is asked for.
+TEST_F(SourceScan, ACommentOrItsPlaceChangesNoCode) {
+  EXPECT_EQ(changed_by("gpt2/ops/adamw.cu", "// AdamW kernels.", "// Kernels of\n// AdamW. /* \" ' */", "mixed"), FileNames{});
+  EXPECT_EQ(changed_by("gpt2/ops/adamw.cu", "if (first >= n) return;", "if (first >= n) return;  // behind the end", "fp32"), FileNames{});
+  EXPECT_EQ(changed_by("gpt2/ops/adamw.cu", "if (first >= n) return;", "if (first >= n)  return;", "fp32"), FileNames{});
+  EXPECT_EQ(changed_by("gpt2/ops/adamw.cu", "if (first >= n) return;", "// if (first >= n) return;", "fp32"),
+            FileNames{"gpt2/ops/adamw.cu"});
+  const auto whole = hash_step_sources(root_, "fp32", HashOf::bytes);
+  std::ofstream(root_ / "gpt2/ops/adamw.cu", std::ios::app) << "// the end\n";
+  EXPECT_NE(hash_step_sources(root_, "fp32", HashOf::bytes).at("gpt2/ops/adamw.cu"), whole.at("gpt2/ops/adamw.cu"));
 }
 
 TEST_F(SourceScan, BothAnswersToCudnnBelongToTheMixedTrainer) {
