@@ -180,7 +180,9 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   const Outcome again = run(std::string("run --all --changed") + kQuick);
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
   EXPECT_THAT(again.out, HasSubstr("nothing to run"));
-  std::ofstream(root_ / "gpt2/reference/a.h") << "// another\n";
+  std::ofstream(root_ / "gpt2/reference/a.h", std::ios::app) << "// a comment\n";
+  EXPECT_THAT(run("list").out, ::testing::Not(HasSubstr("STALE")));
+  std::ofstream(root_ / "gpt2/reference/a.h") << "int another;\n";
   EXPECT_THAT(run("list").out, HasSubstr("STALE: the sources of the reference trainer changed"));
   const Outcome changed = run(gated("--all --changed") + kQuick);
   EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;
