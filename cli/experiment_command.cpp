@@ -96,14 +96,14 @@ std::optional<VerdictDocument> last_verdict_in_its_folder(const Experiment& e, c
   return verdict;
 }
 
-Listed look_up(const Experiment& e, const fs::path& root, const std::string& device) {
+Listed look_up(const Experiment& e, const fs::path& root, experiments::SourceHashes& sources, const std::string& device) {
   Listed out{e, std::nullopt, "", {}, e.patch.empty() ? "" : experiments::why_not_applicable(root, e.patch), why_refused(e)};
   try {
     out.verdict = last_verdict_in_its_folder(e, studies(root));
   } catch (const InputError& error) {
     out.unreadable = error.what();
   }
-  if (out.verdict) out.stale = experiments::stale_reasons(*out.verdict, e, root, device);
+  if (out.verdict) out.stale = experiments::stale_reasons(*out.verdict, e, sources, device);
   return out;
 }
 
@@ -136,9 +136,10 @@ void print(const Listed& l) {
 void list(bool json, int& exit_code) {
   const fs::path root = root_with_studies();
   const GpuStatus gpu = gpu_status();
+  experiments::SourceHashes sources(root);
   ordered_json all = ordered_json::array();
   for (const Experiment& e : known_experiments(studies(root), exit_code)) {
-    const Listed l = look_up(e, root, gpu.present ? gpu.name : "");
+    const Listed l = look_up(e, root, sources, gpu.present ? gpu.name : "");
     if (!l.unreadable.empty()) {
       say(l.unreadable);
       exit_code = 2;

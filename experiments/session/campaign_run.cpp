@@ -323,9 +323,10 @@ std::vector<std::string> keep_those_with_enough_gpus(std::vector<Experiment>& ex
 
 void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, const fs::path& root, const fs::path& studies,
                   const std::string& device) {
+  SourceHashes sources(root);
   std::erase_if(experiments, [&](const Experiment& e) {
     const auto verdict = standing_verdict(e.name, folder, studies);
-    return verdict && stale_reasons(*verdict, e, root, device).empty();
+    return verdict && stale_reasons(*verdict, e, sources, device).empty();
   });
 }
 

@@ -112,7 +112,7 @@ std::string but_of_others(const fs::path& tree, const fs::path& root, const std:
 
 }  // namespace
 
-ExperimentSession::ExperimentSession(SessionOptions options) : options_(std::move(options)) {
+ExperimentSession::ExperimentSession(SessionOptions options) : options_(std::move(options)), sources_(options_.root) {
   if (options_.gpu.present) device_ = options_.gpu.name;
   if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }
@@ -440,12 +440,7 @@ void ExperimentSession::cut_short(Job& job) const {
 // {arm A, arm B}; "": not hashed, a frozen baseline has its manifest. A trainer's once, before anything is measured: a change of the tree
 // meanwhile was not measured, and must make the verdict stale.
 std::pair<std::string, std::string> ExperimentSession::hashed_sources(const Experiment& e) {
-  const auto hash = [&](const std::string& trainer) {
-    const auto [at, is_new] = sources_.try_emplace(trainer);
-    if (is_new) at->second = hash_trainer_sources(options_.root, trainer);
-    return at->second;
-  };
-  return {e.frozen_baseline() ? "" : hash(trainer_of(e, 'A')), hash(trainer_of(e, 'B'))};
+  return {e.frozen_baseline() ? "" : sources_.of(trainer_of(e, 'A')), sources_.of(trainer_of(e, 'B'))};
 }
 
 // What arms of other sources were built from; where an interrupt came before that, nothing.

@@ -19,6 +19,7 @@
 #include "experiments/session/device_watch.h"
 #include "experiments/session/gates.h"
 #include "experiments/verdict/make_document.h"
+#include "experiments/verdict/stale.h"
 
 namespace experiments {
 
@@ -155,10 +156,10 @@ class ExperimentSession {
     std::string patch_sha256;
     std::map<std::string, std::string> sources_sha256;  // by trainer
   };
-  std::map<std::string, Gates> gates_;          // by program
-  std::map<std::string, Built> built_;          // by patch or revision
-  std::map<std::string, std::string> sha256_;   // by program
-  std::map<std::string, std::string> sources_;  // their hash, by trainer
+  std::map<std::string, Gates> gates_;         // by program
+  std::map<std::string, Built> built_;         // by patch or revision
+  std::map<std::string, std::string> sha256_;  // by program
+  SourceHashes sources_;
   std::string device_, driver_;
 };
 

@@ -52,12 +52,9 @@ std::vector<std::string> revisions_before(const CodeSection& code, const std::st
 // no two builds of one tree are equal.
 std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) {
   if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return std::nullopt;
-  const auto [a, b] = hashed_sources(e);
-  if (b.empty() || before.code.b_sources_sha256.empty()) return std::nullopt;
-  const auto is = [&](const std::string& before_hash, const std::string& now, char arm) {
-    return before_hash == now || (!now.empty() && is_hash_of_trainer_sources(before_hash, options_.root, trainer_of(e, arm)));
-  };
-  return is(before.code.a_sources_sha256, a, 'A') && is(before.code.b_sources_sha256, b, 'B');
+  const std::string &a = before.code.a_sources_sha256, &b = before.code.b_sources_sha256;
+  if (b.empty() || sources_.of(trainer_of(e, 'B')).empty()) return std::nullopt;
+  return (e.frozen_baseline() ? a.empty() : sources_.match(a, trainer_of(e, 'A'))) && sources_.match(b, trainer_of(e, 'B'));
 }
 
 std::string ExperimentSession::differs_from(const VerdictDocument& before, const Experiment& e) {

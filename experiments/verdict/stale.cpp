@@ -41,9 +41,18 @@ std::string hash_trainer_sources(const fs::path& root, const std::string& traine
   return hash_of_all(root, trainer, gate::HashOf::code);
 }
 
-bool is_hash_of_trainer_sources(const std::string& hash, const fs::path& root, const std::string& trainer) {
+const std::string& SourceHashes::of(const std::string& trainer) {
+  const auto [at, is_new] = of_code_.try_emplace(trainer);
+  if (is_new) at->second = hash_trainer_sources(root_, trainer);
+  return at->second;
+}
+
+bool SourceHashes::match(const std::string& hash, const std::string& trainer) {
   if (hash.empty()) return false;
-  return hash == hash_trainer_sources(root, trainer) || hash == hash_of_all(root, trainer, gate::HashOf::bytes);
+  if (hash == of(trainer)) return true;
+  const auto [at, is_new] = of_bytes_.try_emplace(trainer);
+  if (is_new) at->second = hash_of_all(root_, trainer, gate::HashOf::bytes);
+  return hash == at->second;
 }
 
 std::string other_buckets(const WorkloadSection& then, const Experiment& e) {
@@ -59,7 +68,7 @@ std::string other_buckets(const WorkloadSection& then, const Experiment& e) {
   return arms.empty() ? "" : fmt::format("{}: ranks exchanged other pieces of gradients ({})", then.workload, fmt::join(arms, "; "));
 }
 
-std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Experiment& e, const fs::path& root,
+std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Experiment& e, SourceHashes& sources,
                                        const std::string& device) {
   std::vector<std::string> out;
   if (!verdict.experiment || verdict.experiment->file_sha256 != e.file_sha256) out.emplace_back("the experiment file changed");
@@ -71,7 +80,7 @@ std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Exp
     const bool hashed = arm == 'A' ? !e.frozen_baseline() : e.frozen_baseline() || trainer_of(e, 'B') != trainer_of(e, 'A');
     if (!hashed) continue;
     const std::string& measured = arm == 'A' ? verdict.code.a_sources_sha256 : verdict.code.b_sources_sha256;
-    if (!is_hash_of_trainer_sources(measured, root, trainer_of(e, arm)))
+    if (!sources.match(measured, trainer_of(e, arm)))
       out.push_back(fmt::format("the sources of the {} trainer changed", trainer_of(e, arm)));
   }
   for (const WorkloadSection& w : verdict.workloads)

@@ -250,6 +250,10 @@ class Files : public ::testing::Test {
     fs::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name) << text;
   }
+  std::vector<std::string> stale(const VerdictDocument& verdict, const Experiment& e, const std::string& device) const {
+    SourceHashes sources(folder_);
+    return stale_reasons(verdict, e, sources, device);
+  }
   fs::path folder_ = fresh_test_folder();
 };
 
@@ -494,22 +498,22 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   const Experiment e = experiment();
   VerdictDocument d = document({result(-2, 0.2)});
   d.code.a_sources_sha256 = hash_trainer_sources(folder_, "fp32");
-  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA H200"), ::testing::IsEmpty());
-  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());  // nothing to run it on here
-  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"), ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
+  EXPECT_THAT(stale(d, e, "NVIDIA H200"), ::testing::IsEmpty());
+  EXPECT_THAT(stale(d, e, ""), ::testing::IsEmpty());  // nothing to run it on here
+  EXPECT_THAT(stale(d, e, "NVIDIA B200"), ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
   EXPECT_THAT(trainer_sources(folder_, "fp32"), ::testing::ElementsAre("fp32/k.cu", "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
   EXPECT_THAT(trainer_sources(folder_, "reference"), ::testing::ElementsAre("gpt2/b.cpp", "gpt2/b.h", "gpt2/reference/r.cpp"));
   EXPECT_THAT(trainer_sources(folder_, "mixed"), ::testing::IsEmpty());  // no target of that name
   put("mixed/k.cu", "changed");
   put("profiler/p.cpp", "changed");
   put("gpt2/data/tokenizer.h", "changed");
-  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
+  EXPECT_THAT(stale(d, e, ""), ::testing::IsEmpty());
   for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
     const std::string before = content(folder_ / file);
     put(file, before + (std::string(file).ends_with("txt") ? "set(CMAKE_CUDA_FLAGS -O2)\n" : "int more;"));
-    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
+    EXPECT_THAT(stale(d, e, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
     put(file, before + "  // a comment is no change");
-    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty()) << file;
+    EXPECT_THAT(stale(d, e, ""), ::testing::IsEmpty()) << file;
     put(file, before);
   }
   // As verdicts up to 2026-12-01 have it, of whole files.
@@ -519,33 +523,32 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
     hash.update(file + "\n" + content + "\n");
   of_bytes.code.a_sources_sha256 = hash.hex();
   EXPECT_NE(of_bytes.code.a_sources_sha256, d.code.a_sources_sha256);
-  EXPECT_THAT(stale_reasons(of_bytes, e, folder_, ""), ::testing::IsEmpty());
+  EXPECT_THAT(stale(of_bytes, e, ""), ::testing::IsEmpty());
   put("gpt2/b.h", "int b();  // a comment");
-  EXPECT_THAT(stale_reasons(of_bytes, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
+  EXPECT_THAT(stale(of_bytes, e, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
   put("gpt2/b.h", "int b();");
   Experiment patched = e;
   patched.patch = folder_ / "idea.patch";
   put("idea.patch", "one line");
   d.code.patch_sha256 = gpt2::sha256_text("one line");
-  EXPECT_THAT(stale_reasons(d, patched, folder_, ""), ::testing::IsEmpty());
+  EXPECT_THAT(stale(d, patched, ""), ::testing::IsEmpty());
   put("idea.patch", "another line");
-  EXPECT_THAT(stale_reasons(d, patched, folder_, ""), ::testing::ElementsAre("the patch changed"));
-  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre("the patch changed"));  // there is none any more
+  EXPECT_THAT(stale(d, patched, ""), ::testing::ElementsAre("the patch changed"));
+  EXPECT_THAT(stale(d, e, ""), ::testing::ElementsAre("the patch changed"));  // there is none any more
   d.code.patch_sha256.clear();
   Experiment other = e;
   other.file_sha256 = "0";
-  EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
+  EXPECT_THAT(stale(d, other, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
   for (const auto& [verdict, why] : {std::pair(Verdict::invalid, reason::kArmFailed), {Verdict::undecided, reason::kInterrupted}}) {
     VerdictDocument unanswered = d;
     unanswered.workloads[0].verdict = verdict;
     unanswered.workloads[0].reason = why;
-    EXPECT_THAT(stale_reasons(unanswered, e, folder_, ""),
-                ::testing::ElementsAre(fmt::format("the last run did not end in an answer ({})", why)));
+    EXPECT_THAT(stale(unanswered, e, ""), ::testing::ElementsAre(fmt::format("the last run did not end in an answer ({})", why)));
   }
   // A tree without the trainer proves nothing.
   d.code.a_sources_sha256.clear();
   fs::remove_all(folder_ / "fp32");
-  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
+  EXPECT_THAT(stale(d, e, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
 }
 
 }  // namespace
