@@ -5,9 +5,9 @@
 
 A step is a line on stdout that begins with `step` and a number, as stepscope's `train` and llm.c print it; its end is when the line arrives.
 A process is ended so many seconds after its first step, and the second half of them counts: mean ms a step by the clock, joules a step by the
-GPU's energy counter (the first of CUDA_VISIBLE_DEVICES, else GPU 0; by NVML's numbers, which are CUDA's where the GPUs are alike), the SM
-clock in the middle of the half. Without --order: there and back. Then the ratio of means of every program to the first. Exit 1 when a process
-ends by itself or shows fewer than 20 steps in its half, 2 for wrong arguments, 3 where NVML is missing or does not answer.
+GPU's energy counter between its first and last move in that half (the first of CUDA_VISIBLE_DEVICES, else GPU 0; by NVML's numbers, which are
+CUDA's where the GPUs are alike), the SM clock in the middle of the half. Without --order: there and back. Then the ratio of means of every program to the first. Exit 1 when a process
+ends by itself, or shows fewer than 20 steps or moves of the counter less than twice in its half, 2 for wrong arguments, 3 where NVML is missing or does not answer.
 Needs only Python's standard library and NVML; used on the GPU machine, never to build or run stepscope.
 """
 import argparse
@@ -19,6 +19,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 STEP = re.compile(rb"^step +\d+")
@@ -43,6 +44,23 @@ class Meter:
             self.check(self.nvml.nvmlDeviceGetHandleByIndex_v2(int(gpu), ctypes.byref(self.device)), f"nvmlDeviceGetHandleByIndex({gpu})")
         else:
             raise MachineError(f"CUDA_VISIBLE_DEVICES begins with '{gpu}': expected a number or GPU-UUID")
+        # The counter of an H200 moves every 100 ms: read at any two moments 4 s apart it is off by up to 2.5%.
+        self.moves = [(time.monotonic(), self.joules())]
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self):
+        while True:
+            joules = self.joules()
+            if joules != self.moves[-1][1]:
+                self.moves.append((time.monotonic(), joules))
+            time.sleep(0.002)
+
+    def watts(self, begin, end):
+        """Between the first and the last move of the counter from begin to end; None where it moved less than twice."""
+        inside = [m for m in self.moves if begin <= m[0] <= end]
+        if len(inside) < 2:
+            return None
+        return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
 
     @staticmethod
     def check(code, call):
@@ -75,13 +93,13 @@ def run(command, seconds, meter):
         first = first or now
         if half is None:
             if now >= first + seconds / 2:
-                half = (now, meter.joules())
+                half = now
             continue
         steps += 1
         if clock is None and now >= first + 0.75 * seconds:
             clock = meter.sm_clock_mhz()
         if now >= first + seconds:
-            last = (now, meter.joules())
+            last = now
             break
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -89,7 +107,11 @@ def run(command, seconds, meter):
     process.wait()
     if last is None or steps < 20:
         return None, f"{steps} steps counted, exit {process.returncode}: " + " | ".join(words)
-    return ((last[0] - half[0]) * 1e3 / steps, (last[1] - half[1]) / steps, clock), ""
+    watts = meter.watts(half, last)
+    if watts is None:
+        return None, "the energy counter moved less than twice"
+    step = (last - half) / steps
+    return (step * 1e3, watts * step, clock), ""
 
 
 def main():

@@ -54,6 +54,35 @@ refused "--order names c" alone_in_turns.py a=true --order a,c
 LD_LIBRARY_PATH=$folder python3 "$here/alone_in_turns.py" a=true >"$folder/said" 2>&1
 code=$?
 [ $code = 3 ] && grep -q "NVML cannot be loaded: .*libnvidia-ml" "$folder/said" || complain "without NVML: exit $code, expected 3: $(cat "$folder/said")"
+# A counter that moves every 100 ms at 500 W, and steps of 3 ms: 1.5 J each, also over half a second, in which a step of the counter is a fifth.
+cat >"$folder/nvml.cpp" <<'P'
+#include <chrono>
+extern "C" {
+int nvmlInit_v2() { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned, void** device) { return *device = nullptr, 0; }
+int nvmlDeviceGetClockInfo(void*, int, unsigned* mhz) { return *mhz = 1500, 0; }
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* mj) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return *mj = 50000ull * static_cast<unsigned long long>(now / std::chrono::milliseconds(100)), 0;
+}
+}
+P
+g++ -shared -fPIC -o "$folder/libnvidia-ml.so.1" "$folder/nvml.cpp" || complain "the made-up NVML does not compile"
+cat >"$folder/train.py" <<'P'
+import time
+begin = time.monotonic()
+for step in range(1, 10000):
+    time.sleep(max(0, begin + step * 0.003 - time.monotonic()))
+    print("step", step, flush=True)
+P
+for seconds in 1.0 1.1; do
+  LD_LIBRARY_PATH=$folder python3 "$here/alone_in_turns.py" --seconds $seconds --order a "a=python3 $folder/train.py" >"$folder/said" 2>&1 || complain "a made-up GPU: exit $?: $(cat "$folder/said")"
+  awk '$1 == "a" && $3 == "ms" { watts = $4 / $2 * 1000 } END { exit watts < 480 || watts > 520 }' "$folder/said" ||
+    complain "500 W in $seconds s: $(cat "$folder/said")"
+done
+LD_LIBRARY_PATH=$folder python3 "$here/alone_in_turns.py" --seconds 0.16 --order a "a=python3 $folder/train.py" >"$folder/said" 2>&1
+code=$?
+[ $code = 1 ] && grep -q "the energy counter moved less than twice" "$folder/said" || complain "0.08 s of a counter: exit $code, expected 1: $(cat "$folder/said")"
 refused "'fast': expected some of kill" rank_failures.py true --ways fast --rounds 1 -- --trainer reference
 refused "'mixed': expected TRAINER:BATCH" ranks_evidence.py true --out "$folder/out" --cases mixed
 refused "'four': expected a number" ranks_evidence.py true --out "$folder/out" --batches four
