@@ -105,9 +105,10 @@ class Scan {
  public:
   explicit Scan(fs::path root) : root_(std::move(root)) {
     std::error_code missing;
-    for (auto it = fs::recursive_directory_iterator(root_, missing); it != fs::recursive_directory_iterator(); ++it) {
+    for (auto it = fs::recursive_directory_iterator(root_, fs::directory_options::skip_permission_denied, missing);
+         it != fs::recursive_directory_iterator(); ++it) {
       const std::string name = it->path().filename().string();
-      if (it->is_directory() && (name.starts_with(".") || name.starts_with("build") || name == "tests")) {
+      if (it->is_directory() && (name.starts_with(".") || name.starts_with("build") || name == "tests" || is_another_tree(it->path()))) {
         it.disable_recursion_pending();
       } else if (it->is_regular_file() && (name == "CMakeLists.txt" || name.ends_with(".cmake"))) {
         cmake_.push_back({it->path(), statements_of(text_of(it->path()))});
@@ -135,6 +136,13 @@ class Scan {
   }
 
  private:
+  // A git worktree or a Python environment that somebody keeps inside the checkout has CMake files of its own.
+  static bool is_another_tree(const fs::path& folder) {
+    std::error_code unreadable;
+    for (const char* mark : {".git", "pyvenv.cfg", "conda-meta"})
+      if (fs::exists(folder / mark, unreadable)) return true;
+    return false;
+  }
   Target target_of(const std::string& name) const {
     for (const CMakeFile& file : cmake_)
       for (const Statement& s : file.statements) {
@@ -237,7 +245,7 @@ class Scan {
           if (s.command != "include" || s.arguments.empty()) continue;
           for (const CMakeFile& other : cmake_)
             if (other.path == (file->path.parent_path() / s.arguments[0]).lexically_normal() ||
-                other.path.filename() == s.arguments[0] + ".cmake")
+                other.path == root_ / "cmake" / (s.arguments[0] + ".cmake"))  // a module of CMake's own is no file of ours
               grew = all.insert(&other).second || grew;
         }
     }

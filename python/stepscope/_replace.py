@@ -108,8 +108,8 @@ def _layernorm(module, slots):
         return f"its weights are {str(module.weight.dtype).removeprefix('torch.')}, the kernels have float32 and bfloat16"
     function = function_with("layernorm", slots)
 
-    def forward(self, x):
-        return function(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input):
+        return function(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     return swap_class(module, forward)
 
@@ -133,8 +133,8 @@ def _gelu(module, slots):
         return "asked for 97 numbers, it did not answer with the tanh form of GELU"
     function = function_with("gelu", slots)
 
-    def forward(self, x):
-        return function(x, approximate="tanh")
+    def forward(self, input):
+        return function(input, approximate="tanh")
 
     return swap_class(module, forward)
 

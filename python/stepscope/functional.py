@@ -144,8 +144,9 @@ class _LayerNorm(torch.autograd.Function):
         return dinp, dweight.to(ctx.parameter_type), dbias.to(ctx.parameter_type), None, None, None
 
 
-def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5, *, layernorm_forward="warp_per_row", layernorm_backward="fused_rows"):
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, layernorm_forward="warp_per_row", layernorm_backward="fused_rows"):
     """F.layer_norm over the last dimension with weight and bias; bias may be None."""
+    x = input
     refuse_transforms("layernorm")
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if len(shape) != 1 or x.shape[-1:] != shape:
@@ -186,13 +187,13 @@ class _Gelu(torch.autograd.Function):
         return _op.gelu_backward(dout.to(x.dtype).contiguous(), x)
 
 
-def gelu(x, approximate="tanh", *, gelu_forward="kernel", gelu_backward="kernel"):
+def gelu(input, approximate="tanh", *, gelu_forward="kernel", gelu_backward="kernel"):
     """F.gelu(x, approximate='tanh')."""
     refuse_transforms("gelu")
     if approximate != "tanh":
         raise Refused(f"gelu: approximate={approximate!r} is another function; the kernel computes the tanh form")
-    _ops.storage_of(x, "gelu", "x")
-    x = x.contiguous()
+    _ops.storage_of(input, "gelu", "x")
+    x = input.contiguous()
     record("gelu", (x,), {}, _Gelu.apply)
     return _Gelu.apply(x)
 

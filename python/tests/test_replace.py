@@ -127,6 +127,23 @@ def test_compiled_false_takes_all_ops_of_a_compiled_model(tiny):
     assert {s.op for s in report.replaced} == {"attention", "gelu", "layernorm", "loss"} and report.not_replaced == []
 
 
+def test_what_pytorch_calls_input_is_called_so():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln, self.act = nn.LayerNorm(32), nn.GELU(approximate="tanh")
+
+        def forward(self, x):
+            y = self.act(input=self.ln(input=x))
+            y = F.layer_norm(input=y, normalized_shape=(32,), weight=self.ln.weight, bias=self.ln.bias)
+            return F.gelu(input=y, approximate="tanh")
+
+    model, x = Named(), torch.randn(4, 32)
+    expected = model(x)
+    stepscope.replace(model)
+    torch.testing.assert_close(model(x), expected)
+
+
 def test_off_and_undo_give_pytorch_back(tiny, batch):
     report = stepscope.replace(tiny)
     nothing = lambda *a: pytest.fail("our kernel ran")

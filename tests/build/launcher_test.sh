@@ -39,6 +39,7 @@ cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
 echo begins >>"$2/ninjas"
+echo "$4" >"$2/jobs"
 [ -z "${ERRORS:-}" ] || { echo "${NINJA_STATUS}FAILED: a.o" && for ((i = 0; i < ERRORS; i++)); do printf 'a.cpp:%4000d: error: b\n' $i; done; exit 1; }
 [ -z "${KILLED:-}" ] || exit 137
 sleep "${BUILDS_S:-0}"
@@ -61,7 +62,7 @@ STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
 chmod +x "$tools"/*
-for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head readlink flock awk cp; do
+for tool in bash sh env sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head readlink flock awk cp; do
   ln -s "$(command -v $tool)" "$tools/$tool" 2>/dev/null
 done
 # launch TREE [NAME=VALUE…]: only the tools above are in its PATH.
@@ -74,6 +75,8 @@ says() { grep -qF -- "$1" "$folder/said"; }
 
 launch "$folder/a tree" && says "built for $folder/a tree" || complain "a tree with a space in its path does not build"
 says "spins 1000" || complain "threads of a CPU step wait for each other as libgomp likes"
+launch "$folder/a tree" OMP_NUM_THREADS=64 OMP_THREAD_LIMIT=1 && [ "$(cat "$folder/a tree/build/host/jobs")" = $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) + 1)) ] ||
+  complain "threads of a program that trains are taken for this machine's cores: $(cat "$folder/a tree/build/host/jobs") jobs"
 launch "$folder/a tree" GOMP_SPINCOUNT=7 && says "spins 7" || complain "GOMP_SPINCOUNT of the caller is not kept"
 launch "$folder/a tree" && ! says configuring || complain "the second call configures again"
 

@@ -126,6 +126,22 @@ TEST_F(SourceScan, AMovedFileIsFollowedByItsInclude) {
   EXPECT_TRUE(hash_step_sources(root_, "fp32").contains("base/check_cuda.h"));
 }
 
+// A Python environment with CMake in it, and a git worktree in which somebody tries something.
+TEST_F(SourceScan, OtherTreesInsideTheCheckoutChangeNothing) {
+  const auto before = hash_step_sources(root_, "mixed");
+  const auto put = [&](const fs::path& file, const std::string& text) {
+    fs::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file) << text;
+  };
+  put("a/environment/without/a/mark/CheckCompilerFlag.cmake", "set(CMAKE_CXX_FLAGS -O1)\n");
+  put("an-environment/pyvenv.cfg", "home = /usr\n");
+  put("an-environment/CMakeLists.txt", "add_library(mixed_trainer x.cpp)\n");
+  put("a-worktree/.git", "gitdir: ../.git/worktrees/a-worktree\n");
+  fs::copy(root_ / "mixed", root_ / "a-worktree/mixed", fs::copy_options::recursive);
+  put("a-worktree/mixed/CMakeLists.txt", "stepscope_stage(mixed_trainer RANK 1 SOURCES other.cpp)\n");
+  EXPECT_EQ(hash_step_sources(root_, "mixed"), before);
+}
+
 TEST_F(SourceScan, ATreeWithoutTheTargetHasNoSources) { EXPECT_TRUE(hash_step_sources(root_, "fp64").empty()); }
 
 }  // namespace
