@@ -143,17 +143,15 @@ class UserOp:
 
     # Arguments as torch.nn.functional has them: (tensors as in the check, settings of the reference, shape of the answer).
     def _layernorm(self, input, normalized_shape, weight=None, bias=None, eps=1e-5):
-        x = input
         if eps != 1e-5 or weight is None:
             raise Refused(f"layernorm: eps {eps} and weight {'given' if weight is not None else 'missing'}; own kernels are checked for "
                           "1e-5 with a weight")
-        if weight.dim() != 1 or x.shape[-1:] != weight.shape:
-            raise Refused(f"layernorm: weight {tuple(weight.shape)} of an input {tuple(x.shape)}; own kernels are checked for the last dimension "
+        if weight.dim() != 1 or input.shape[-1:] != weight.shape:
+            raise Refused(f"layernorm: weight {tuple(weight.shape)} of an input {tuple(input.shape)}; own kernels are checked for the last dimension "
                           "only")
         bias = torch.zeros_like(weight) if bias is None else bias
-        storage = functional._autocast_type(x.device.type, "layernorm") or weight.dtype
-        if x.dtype != storage:
-            x = x.to(storage)  # one type for a user's kernel: the activations'
+        storage = functional._autocast_type(input.device.type, "layernorm") or weight.dtype
+        x = input.to(storage)  # one type for a user's kernel: the activations'
         return (reference.as_rows(x).contiguous(), weight.to(storage), bias.to(storage)), {"storage": storage}, x.shape
 
     def _gelu(self, input, approximate="tanh"):

@@ -146,19 +146,18 @@ class _LayerNorm(torch.autograd.Function):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, layernorm_forward="warp_per_row", layernorm_backward="fused_rows"):
     """F.layer_norm over the last dimension with weight and bias; bias may be None."""
-    x = input
     refuse_transforms("layernorm")
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if len(shape) != 1 or x.shape[-1:] != shape:
-        raise _refused("layernorm", f"normalized_shape {shape} of an input {tuple(x.shape)}; the kernels normalize the last dimension only")
+    if len(shape) != 1 or input.shape[-1:] != shape:
+        raise _refused("layernorm", f"normalized_shape {shape} of an input {tuple(input.shape)}; the kernels normalize the last dimension only")
     if weight is None:
         raise _refused("layernorm", "it has no weight (elementwise_affine=False); the kernels need one")
     if eps != 1e-5:
         raise _refused("layernorm", f"eps is {eps}, the kernels have 1e-5")
-    storage = _autocast_type(x.device.type, "layernorm") or weight.dtype
-    if not (x.dtype == storage or (x.dtype == _F32 and storage == _BF16)):
+    storage = _autocast_type(input.device.type, "layernorm") or weight.dtype
+    if not (input.dtype == storage or (input.dtype == _F32 and storage == _BF16)):
         # Of a bfloat16 stream in front of float32 weights there is no kernel; other types are no storage at all.
-        _ops.storage_of(x, "layernorm", "x"), _ops.storage_of(weight, "layernorm", "weight")
+        _ops.storage_of(input, "layernorm", "x"), _ops.storage_of(weight, "layernorm", "weight")
         raise _refused("layernorm", "x is bfloat16 with float32 weights, which no kernel takes; cast x, or run it under torch.autocast")
     if bias is None:
         bias = torch.zeros_like(weight)
@@ -167,8 +166,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, lay
         flat = x.reshape(-1, shape[0]).contiguous()
         return _LayerNorm.apply(flat, weight, bias, storage, layernorm_forward, layernorm_backward).view(x.shape)
 
-    record("layernorm", (x, weight, bias), {"storage": storage}, run)
-    return run(x, weight, bias)
+    record("layernorm", (input, weight, bias), {"storage": storage}, run)
+    return run(input, weight, bias)
 
 
 # ---- gelu ------------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ says() { grep -qF -- "$1" "$folder/said"; }
 
 launch "$folder/a tree" && says "built for $folder/a tree" || complain "a tree with a space in its path does not build"
 says "spins 1000" || complain "threads of a CPU step wait for each other as libgomp likes"
-launch "$folder/a tree" OMP_NUM_THREADS=64 OMP_THREAD_LIMIT=1 && [ "$(cat "$folder/a tree/build/host/jobs")" = $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) + 1)) ] ||
+launch "$folder/a tree" OMP_NUM_THREADS=64 OMP_THREAD_LIMIT=1 && [ "$(cat "$folder/a tree/build/host/jobs")" = $(($(env -i "$tools/nproc") + 1)) ] ||
   complain "threads of a program that trains are taken for this machine's cores: $(cat "$folder/a tree/build/host/jobs") jobs"
 launch "$folder/a tree" GOMP_SPINCOUNT=7 && says "spins 7" || complain "GOMP_SPINCOUNT of the caller is not kept"
 launch "$folder/a tree" && ! says configuring || complain "the second call configures again"

@@ -6,8 +6,9 @@
 A step is a line on stdout that begins with `step` and a number, as stepscope's `train` and llm.c print it; its end is when the line arrives.
 A process is ended so many seconds after its first step, and the second half of them counts: mean ms a step by the clock, joules a step by the
 GPU's energy counter between its first and last move in that half (the first of CUDA_VISIBLE_DEVICES, else GPU 0; by NVML's numbers, which are
-CUDA's where the GPUs are alike), the SM clock in the middle of the half. Without --order: there and back. Then the ratio of means of every program to the first. Exit 1 when a process
-ends by itself, or shows fewer than 20 steps or moves of the counter less than twice in its half, 2 for wrong arguments, 3 where NVML is missing or does not answer.
+CUDA's where the GPUs are alike), the SM clock in the middle of the half. Without --order: there and back. Then the ratio of means of every
+program to the first. Exit 1 when a process ends by itself, or where its half has fewer than 20 steps or two moves of the counter, 2 for wrong
+arguments, 3 where NVML is missing or does not answer.
 Needs only Python's standard library and NVML; used on the GPU machine, never to build or run stepscope.
 """
 import argparse
@@ -46,17 +47,23 @@ class Meter:
             raise MachineError(f"CUDA_VISIBLE_DEVICES begins with '{gpu}': expected a number or GPU-UUID")
         # The counter of an H200 moves every 100 ms: read at any two moments 4 s apart it is off by up to 2.5%.
         self.moves = [(time.monotonic(), self.joules())]
+        self.failure = None
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self):
-        while True:
-            joules = self.joules()
-            if joules != self.moves[-1][1]:
-                self.moves.append((time.monotonic(), joules))
-            time.sleep(0.002)
+        try:
+            while True:
+                joules = self.joules()
+                if joules != self.moves[-1][1]:
+                    self.moves.append((time.monotonic(), joules))
+                time.sleep(0.002)
+        except MachineError as e:
+            self.failure = e
 
     def watts(self, begin, end):
         """Between the first and the last move of the counter from begin to end; None where it moved less than twice."""
+        if self.failure:
+            raise self.failure
         inside = [m for m in self.moves if begin <= m[0] <= end]
         if len(inside) < 2:
             return None

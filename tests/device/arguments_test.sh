@@ -57,12 +57,15 @@ code=$?
 # A counter that moves every 100 ms at 500 W, and steps of 3 ms: 1.5 J each, also over half a second, in which a step of the counter is a fifth.
 cat >"$folder/nvml.cpp" <<'P'
 #include <chrono>
+#include <cstdlib>
 extern "C" {
 int nvmlInit_v2() { return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned, void** device) { return *device = nullptr, 0; }
 int nvmlDeviceGetClockInfo(void*, int, unsigned* mhz) { return *mhz = 1500, 0; }
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* mj) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  static const auto first = now;
+  if (std::getenv("NVML_LOSES_ITS_GPU") != nullptr && now - first > std::chrono::milliseconds(300)) return 15;
   return *mj = 50000ull * static_cast<unsigned long long>(now / std::chrono::milliseconds(100)), 0;
 }
 }
@@ -83,6 +86,10 @@ done
 LD_LIBRARY_PATH=$folder python3 "$here/alone_in_turns.py" --seconds 0.16 --order a "a=python3 $folder/train.py" >"$folder/said" 2>&1
 code=$?
 [ $code = 1 ] && grep -q "the energy counter moved less than twice" "$folder/said" || complain "0.08 s of a counter: exit $code, expected 1: $(cat "$folder/said")"
+NVML_LOSES_ITS_GPU=1 LD_LIBRARY_PATH=$folder python3 "$here/alone_in_turns.py" --seconds 1 --order a "a=python3 $folder/train.py" >"$folder/said" 2>&1
+code=$?
+[ $code = 3 ] && grep -q "nvmlDeviceGetTotalEnergyConsumption failed with 15" "$folder/said" && ! grep -q Traceback "$folder/said" ||
+  complain "NVML fails in between: exit $code, expected 3: $(cat "$folder/said")"
 refused "'fast': expected some of kill" rank_failures.py true --ways fast --rounds 1 -- --trainer reference
 refused "'mixed': expected TRAINER:BATCH" ranks_evidence.py true --out "$folder/out" --cases mixed
 refused "'four': expected a number" ranks_evidence.py true --out "$folder/out" --batches four
