@@ -1,7 +1,6 @@
 #include "experiments/gate/source_scan.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <fstream>
 #include <set>
@@ -104,7 +103,18 @@ std::string target_name(const std::string& trainer) { return trainer == "referen
 
 class Scan {
  public:
-  explicit Scan(fs::path root) : root_(std::move(root)) { read(root_ / "CMakeLists.txt"); }
+  explicit Scan(fs::path root) : root_(std::move(root)) {
+    std::error_code missing;
+    for (auto it = fs::recursive_directory_iterator(root_, fs::directory_options::skip_permission_denied, missing);
+         it != fs::recursive_directory_iterator(); ++it) {
+      const std::string name = it->path().filename().string();
+      if (it->is_directory() && (name.starts_with(".") || name.starts_with("build") || name == "tests" || is_another_tree(it->path()))) {
+        it.disable_recursion_pending();
+      } else if (it->is_regular_file() && (name == "CMakeLists.txt" || name.ends_with(".cmake"))) {
+        cmake_.push_back({it->path(), statements_of(text_of(it->path()))});
+      }
+    }
+  }
 
   std::map<std::string, std::string> hashes(const std::string& trainer, HashOf what) {
     const std::string name = target_name(trainer);
@@ -126,22 +136,12 @@ class Scan {
   }
 
  private:
-  // The file and all that it leads to. Whatever else lies in the checkout, a worktree or a Python environment with CMake in it say, is not ours.
-  void read(const fs::path& path) {
-    if (!fs::is_regular_file(path) || std::ranges::any_of(cmake_, [&](const CMakeFile& f) { return f.path == path; })) return;
-    const std::vector<Statement> statements = statements_of(text_of(path));
-    cmake_.push_back({path, statements});
-    for (const Statement& s : statements) {
-      if (s.arguments.empty()) continue;
-      if (s.command == "include")
-        for (const fs::path& file : included(path, s.arguments[0])) read(file);
-      else if (s.command == "add_subdirectory" && s.arguments[0] != "tests")
-        read(path.parent_path() / s.arguments[0] / "CMakeLists.txt");
-    }
-  }
-  // Where include(word) of `from` may find its file; a module of CMake's own is at neither place.
-  std::array<fs::path, 2> included(const fs::path& from, const std::string& word) const {
-    return {(from.parent_path() / word).lexically_normal(), root_ / "cmake" / (word + ".cmake")};
+  // A git worktree or a Python environment that somebody keeps inside the checkout has CMake files of its own.
+  static bool is_another_tree(const fs::path& folder) {
+    std::error_code unreadable;
+    for (const char* mark : {".git", "pyvenv.cfg", "conda-meta"})
+      if (fs::exists(folder / mark, unreadable)) return true;
+    return false;
   }
   Target target_of(const std::string& name) const {
     for (const CMakeFile& file : cmake_)
@@ -243,9 +243,10 @@ class Scan {
       for (const CMakeFile* file : std::set<const CMakeFile*>(all))
         for (const Statement& s : file->statements) {
           if (s.command != "include" || s.arguments.empty()) continue;
-          const auto places = included(file->path, s.arguments[0]);
           for (const CMakeFile& other : cmake_)
-            if (std::ranges::find(places, other.path) != places.end()) grew = all.insert(&other).second || grew;
+            if (other.path == (file->path.parent_path() / s.arguments[0]).lexically_normal() ||
+                other.path == root_ / "cmake" / (s.arguments[0] + ".cmake"))  // a module of CMake's own is no file of ours
+              grew = all.insert(&other).second || grew;
         }
     }
     return all;
